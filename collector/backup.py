@@ -52,7 +52,9 @@ BROKER: Final = "broker"
 DEVICE_KEY_BYTES: Final = 32
 SECRETS: Final = (KEY, "operator.key", "session", "page.token")
 LONGEST_LIST: Final = 1 << 28  # bytes; a line for each credential that is not carried away
-_BROKERS: Final = re.compile(r"broker/(broker\.json|(tls|credentials)(/\w[\w.-]*){1,3})", re.ASCII)
+_BROKERS: Final = re.compile(
+    r"broker/(broker\.json|(tls|credentials|invitations)(/\w[\w.-]*){1,3})", re.ASCII
+)
 _ELSEWHERE: Final = "; if it was backed up separately, name its directory with --secrets"
 _CHUNK: Final = 1 << 20
 
@@ -154,8 +156,9 @@ def _secret_files(data: Path, broker: Path) -> Iterator[tuple[str, Path]]:
     `enrol` wrote; its queue and its log are not copied."""
     yield from ((name, data / name) for name in SECRETS if (data / name).is_file())
     if BrokerDirectory.exists(broker):
-        kept = [broker / "broker.json", *(broker / "tls").rglob("*")]
-        kept += (broker / "credentials").rglob("*")
+        kept = [broker / "broker.json"]
+        for name in ("tls", "credentials", "invitations"):
+            kept += (broker / name).rglob("*")
         for file in sorted(kept):
             if file.is_file() and not file.is_symlink():
                 yield f"{BROKER}/{file.relative_to(broker)}", file

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from edge_client.errors import SettingsError, StorageFailure, as_edge_errors
 from protocol_spec.programs.settings import BrokerUrl, Credentials, read_password
 from protocol_spec.programs.system import write_durably
+
+if TYPE_CHECKING:
+    from protocol_spec.programs.invitation import DeviceInvitation
 
 CREDENTIALS_FILE: Final = "credentials.json"
 
@@ -29,14 +33,16 @@ class Remembered:
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
+    labels: dict[str, str] = field(default_factory=dict, kw_only=True)  # known to the operator
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Remembered:
         """Read one entry of the file; unknown names are ignored, other types a ValueError."""
         known = {name.name: table.get(name.name) for name in fields(cls)}
-        if not all(isinstance(text, str | None) for text in known.values()):
+        labels = dict(known.pop("labels") or {})
+        if not all(isinstance(text, str | None) for text in (*known.values(), *labels.values())):
             raise ValueError("not a text")
-        return cls(**known)
+        return cls(**known, labels=labels)
 
     @property
     def identifies(self) -> bool:
@@ -61,6 +67,14 @@ class RememberedCredentials:
     def of(self, broker: BrokerUrl) -> Remembered | None:
         return self._all().get(str(broker))
 
+    def labels(self, broker: BrokerUrl | str) -> dict[str, str]:
+        """Public facts by which the operator of a broker groups this device's answers; none if the
+        file is damaged, which `doctor` reports."""
+        with suppress(SettingsError):
+            kept = self._all().get(str(broker))
+            return {} if kept is None else kept.labels
+        return {}
+
     def brokers(self) -> list[str]:
         return sorted(self._all())
 
@@ -68,11 +82,35 @@ class RememberedCredentials:
         """Show these to this broker from now on."""
         self._write({**self._all(), str(broker): given})
 
+    def keep(self, invitation: DeviceInvitation) -> None:
+        """Remember an invitation's credential for all addresses of its broker."""
+        place = self._place(invitation.brokers[0])
+        try:
+            known = invitation.store(place)
+        except OSError as error:
+            raise self._not_written(error) from None
+        files = (known.ca_file, known.cert_file, known.key_file)
+        entry = Remembered(known.username, known.password, None, *files, labels=invitation.labels)
+        self._write({**self._all(), **dict.fromkeys(invitation.brokers, entry)})
+
     def forget(self, broker: str) -> None:
-        """Remove what was given for a broker that no campaign of this device uses any more."""
+        """Remove what was given for a broker that no campaign of this device uses any more, under
+        all of its addresses."""
         kept = self._all()
-        if kept.pop(broker, None) is not None:
-            self._write(kept)
+        gone = kept.get(broker)
+        if gone is None:
+            return
+        same = [name for name, entry in kept.items() if entry == gone]
+        self._write({name: entry for name, entry in kept.items() if name not in same})
+        for name in same:
+            for file in self._place(name).glob("*"):
+                file.unlink()
+            with suppress(OSError):
+                self._place(name).rmdir()
+
+    def _place(self, broker: str) -> Path:
+        """Where the certificates of an invitation are kept."""
+        return self.path.with_name("".join(c if c.isalnum() or c in ".-" else "-" for c in broker))
 
     def _all(self) -> dict[str, Remembered]:
         try:
@@ -94,7 +132,10 @@ class RememberedCredentials:
         try:
             write_durably(self.path, json.dumps(table, indent=1) + "\n")
         except OSError as error:
-            raise StorageFailure(
-                f"the credentials cannot be remembered in {self.path}: {error.strerror}. Nothing "
-                "was drawn or sent. Free some space, or name them in the configuration file"
-            ) from None
+            raise self._not_written(error) from None
+
+    def _not_written(self, error: OSError) -> StorageFailure:
+        return StorageFailure(
+            f"the credentials cannot be remembered in {self.path}: {error.strerror}. Nothing "
+            "was drawn or sent. Free some space, or name them in the configuration file"
+        )

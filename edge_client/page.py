@@ -33,6 +33,7 @@ from edge_client.text import (
     and_more,
     booked_text,
     budget_text,
+    labels_text,
     memos_text,
     none_joined,
     reports_text,
@@ -362,7 +363,7 @@ def _who(facts: Facts) -> str:
     terms = [
         (say("Asked by"), escape(f"{facts['owner']}, {facts['contact']}")),
         (say("Sent to"), escape(facts["broker"])),
-        (say("Under the name"), escape(facts["device"])),
+        (say("Under the name"), escape(f"{facts['device']} {labels_text(facts)}".strip())),
         (say("Topic"), _code(facts["topic"])),
         (say("Rounds"), escape(rounds_text(facts))),
         (say("Ends"), escape(facts["ends"])),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal
 
@@ -53,6 +53,7 @@ class Invitation:
     namespace: str
     whole_digest: bool = False
     operator: bytes = b""
+    labels: Mapping[str, str] = field(default_factory=dict)  # public, from the device's invitation
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from edge_client.agent import DeviceState, Wait, due
 from edge_client.clock import Clock, first_doubt
+from edge_client.credentials import RememberedCredentials
 from edge_client.explain import bound, how_often, words
 from edge_client.language import message, say
 from edge_client.policy import used
@@ -64,6 +65,7 @@ def invitation_facts(
         "operator_verified": bool(invitation.operator),
         "broker": str(invitation.broker),
         "credentials": credentials,
+        "labels": dict(invitation.labels),
         "topic": topics.report(device or "a-random-name"),
         "attributes": [attribute_facts(manifest, i) for i in range(len(manifest.attributes))],
         "sources": list(sources),
@@ -82,6 +84,7 @@ def campaign_facts(client: DeviceState, membership: Membership) -> Facts:
         "state": _state(membership, client.clock),
         "broker": membership.broker,
         "device": membership.device,
+        "labels": RememberedCredentials(client.store.directory).labels(membership.broker),
         "topic": membership.topics.report(membership.device),
         "drawn_attribute": attribute_facts(manifest, membership.attribute_index),
         "drawn_rounds": _drawn_rounds(membership),

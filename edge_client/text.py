@@ -120,6 +120,7 @@ def invitation_text(facts: Facts) -> str:
         say("It would go to {broker} on the topic", broker=facts["broker"]),
         f"    {facts['topic']}",
         *_credentials_lines(facts),
+        *labels_lines(facts),
         *_limits_lines(facts, facts["attributes"]),
         *_wrap(total_text(facts)),
         say("You can `pause`, `leave` or `forget` at any time."),
@@ -163,6 +164,19 @@ def _credentials_lines(facts: Facts) -> list[str]:
             "they are not shown to this one, and this device takes part under a random name."
         )
     )
+
+
+def labels_text(facts: Facts) -> str:
+    """The public labels that the operator gave this device; empty if there are none."""
+    labels = ", ".join(f"{name} = {value}" for name, value in facts["labels"].items())
+    sentence = message(
+        "Public labels that the operator gave this device: {labels}. Results may be shown by label."
+    )
+    return say(sentence, labels=labels) if labels else ""
+
+
+def labels_lines(facts: Facts) -> list[str]:
+    return _wrap(labels_text(facts)) if facts["labels"] else []
 
 
 def sources_text(sources: Sequence[Facts], config: Path | None) -> str:
@@ -223,6 +237,7 @@ def campaign_text(facts: Facts) -> str:
         "",
         f"{_label('Sent to')}{facts['broker']}",
         f"{_label('Topic')}{facts['topic']}",
+        *labels_lines(facts),
         *("", say("Queued:"), *queued),
         *("", say("Left this device:"), *left),
         "",

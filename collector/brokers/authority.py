@@ -34,7 +34,8 @@ class Authority:
         if not self.files.certificate.exists():  # written last
             own = ec.generate_private_key(ec.SECP256R1())
             name = _name("allomfree broker authority")
-            _write(self.files, _builder(name, name, own, AUTHORITY_DAYS, authority=True), own, own)
+            made = _builder(name, name, own, AUTHORITY_DAYS, authority=True)
+            _write(self.files, made.sign(own, hashes.SHA256()), own)
         self._certificate = read_certificate(self.files.certificate)
         key = serialization.load_pem_private_key(self.files.key.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -49,15 +50,16 @@ class Authority:
         return days_left(files.certificate) >= RENEW_DAYS
 
     def issue_server(self, files: Pair, hosts: Sequence[str], days: int = SERVER_DAYS) -> None:
-        self._issue(files, "allomfree broker", days, hosts)
+        _write(files, *self._issue("allomfree broker", days, hosts))
 
     def issue_node(self, files: Pair, host: str) -> None:
         """For a node of a cluster, which is client and server to the other nodes."""
-        self._issue(files, "allomfree node", SERVER_DAYS, [host], client=True)
+        _write(files, *self._issue("allomfree node", SERVER_DAYS, [host], client=True))
 
-    def issue_client(self, files: Pair, name: str) -> int:
-        """Returns the certificate's serial number, by which it can be revoked."""
-        return self._issue(files, name, CLIENT_DAYS, client=True)
+    def issue_client(self, name: str) -> tuple[int, str, str]:
+        """The serial number, by which it can be revoked; the certificate, and its key."""
+        certificate, key = self._issue(name, CLIENT_DAYS, client=True)
+        return certificate.serial_number, *_texts(certificate, key)
 
     def revoke(self, file: Path, serials: Iterable[int]) -> None:
         """Write the list of revoked certificates."""
@@ -75,8 +77,8 @@ class Authority:
         write_durably(file, signed.public_bytes(serialization.Encoding.PEM))
 
     def _issue(
-        self, files: Pair, subject: str, days: int, hosts: Sequence[str] = (), client: bool = False
-    ) -> int:
+        self, subject: str, days: int, hosts: Sequence[str] = (), client: bool = False
+    ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(subject), self._certificate.subject, key, days)
         uses = [ExtendedKeyUsageOID.SERVER_AUTH] if hosts else []
@@ -86,7 +88,7 @@ class Authority:
             names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
             builder = builder.add_extension(names, False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        return _write(files, builder.add_extension(issuer, False), key, self._key)
+        return builder.add_extension(issuer, False).sign(self._key, hashes.SHA256()), key
 
 
 def read_certificate(file: Path) -> x509.Certificate:
@@ -137,18 +139,18 @@ def _builder(
     return builder.add_extension(identifier, False)
 
 
-def _write(
-    files: Pair,
-    builder: x509.CertificateBuilder,
-    key: ec.EllipticCurvePrivateKey,
-    signer: ec.EllipticCurvePrivateKey,
-) -> int:
-    certificate = builder.sign(signer, hashes.SHA256())
+def _write(files: Pair, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    first, second = _texts(certificate, key)
+    write_durably(files.key, second)
+    write_durably(files.certificate, first)
+
+
+def _texts(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> tuple[str, str]:
+    """A certificate and its key as PEM."""
     pem = serialization.Encoding.PEM
     pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    write_durably(files.key, key.private_bytes(pem, pkcs8, plain))
-    write_durably(files.certificate, certificate.public_bytes(pem))
-    return certificate.serial_number
+    secret = key.private_bytes(pem, pkcs8, plain)
+    return certificate.public_bytes(pem).decode(), secret.decode()
 
 
 def _name(text: str) -> x509.Name:

@@ -19,13 +19,14 @@ import pwd
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from collector.links.stream import required_subjects
 from collector.settings import DISCOVERY_PREFIX, STREAM_PORT, StreamAddress
+from protocol_spec.programs.invitation import check_labels
 from protocol_spec.programs.settings import BrokerUrl, SettingsError, is_loopback
 from protocol_spec.topics import (
     CANARY_CAMPAIGN,
@@ -138,20 +139,29 @@ class ServerCertificate:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A name the broker knows, with its password's hash or its certificate's serial number."""
+    """A name the broker knows, with its password's hash or its certificate's serial number.
+
+    With `exchange` the password is for joining only, until `expires` if that is set; then the
+    device has one of its own.
+    """
 
     name: str
     role: Role
     password: str | None = None
     serial: int | None = None
     revoked: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    exchange: bool = False
+    expires: int | None = None
 
     def __post_init__(self) -> None:
         """Read from a file that somebody may have changed, and written into access lists."""
         name, password = (str(text) for text in (self.name, self.password or "none"))
         sound = _NAME.fullmatch(name) and _HASH.fullmatch(password)
-        if not sound or type(self.serial) not in (int, type(None)):
+        whole = (type(number) in (int, type(None)) for number in (self.serial, self.expires))
+        if not sound or not all(whole):
             raise SettingsError(f"invalid user {self.name!r}; nothing was written")
+        check_labels(self.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ tls/ca.crt, ca.key          our own authority; the key never leaves
 tls/server.crt, server.key  what the broker serves: issued by us, or given
 tls/trusted.crt             what clients must trust; absent where the system already does
 tls/revoked.crl             client certificates that are no longer valid
-credentials/NAME/password             or client.crt and client.key
-credentials/NAME/ca.crt               a copy of trusted.crt
-credentials/NAME/edge.toml            the device's configuration (collector.toml for our own,
-                                      reader.toml for a reader)
+credentials/NAME/           of the collector, of doctor's test users, and of readers: password, or
+                            client.crt and client.key; ca.crt, a copy of trusted.crt; and
+                            collector.toml or reader.toml, which name them
+invitations/NAME.invitation a device's, until it is given to the device; see
+                            protocol_spec.programs.invitation
 
 Passwords are long and random, so that even a cheap hash cannot be reversed. The cheap hash matters:
 a fleet that reconnects after the broker's restart means thousands of hashes at once.
@@ -21,11 +22,11 @@ import json
 import os
 import secrets
 import ssl
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from collector.brokers.config import COLLECTOR, READER, BrokerPlan, Kind, Pair, ServerCertificate
+from collector.brokers.config import COLLECTOR, BrokerPlan, Kind, Pair, ServerCertificate
 from protocol_spec.programs.cli import install_command
 from protocol_spec.programs.settings import Credentials, SettingsError
 from protocol_spec.programs.system import write_durably
@@ -33,15 +34,14 @@ from protocol_spec.programs.system import write_durably
 if TYPE_CHECKING:
     from collector.brokers.authority import Authority
 
-ON_DEVICE: Final = Path("/etc/allomfree")
-STATE_ON_DEVICE: Final = Path("/var/lib/allomfree-edge")
 _MOSQUITTO_ROUNDS: Final = 101  # mosquitto_passwd's own
 _BCRYPT_COST: Final = 5
-_FILES: Final = {
-    "password_file": "password",
+FILES: Final = {"password": "password", "certificate": "client.crt", "key": "client.key"}
+_SETTINGS: Final = {
+    "password_file": FILES["password"],
     "ca_file": "ca.crt",
-    "cert_file": "client.crt",
-    "key_file": "client.key",
+    "cert_file": FILES["certificate"],
+    "key_file": FILES["key"],
 }
 
 # --- the broker's certificate ----------------------------------------------------------------
@@ -145,13 +145,9 @@ class CredentialFiles:
     name: str
     directory: Path
 
-    @property
-    def certificate(self) -> Pair:
-        return Pair(self.directory / "client.crt", self.directory / "client.key")
-
     def paths(self) -> dict[str, Path]:
         """The files that exist, by the setting that names each."""
-        found = {setting: self.directory / file for setting, file in _FILES.items()}
+        found = {setting: self.directory / file for setting, file in _SETTINGS.items()}
         return {setting: file for setting, file in found.items() if file.exists()}
 
     def read(self) -> Credentials:
@@ -171,7 +167,7 @@ class CredentialFiles:
             copy.unlink(missing_ok=True)
 
     def write_configuration(self, plan: BrokerPlan) -> None:
-        """Write the configuration that goes with the credential."""
+        """Write the settings that go with the credential, for the collector or for a dashboard."""
         if self.name == COLLECTOR:
             lines = [f'broker = "{plan.url}"', f'namespace = "{plan.namespace}"']
             if plan.home_assistant:
@@ -180,13 +176,9 @@ class CredentialFiles:
             if streams is not None:
                 lines.append(f'stream = "{",".join(map(str, streams))}"')
             place, file = self.directory.resolve(), "collector.toml"
-        elif self.name.startswith(READER):  # for people: what to type into a dashboard
+        else:  # what somebody types into a dashboard
             lines = [f'host = "{plan.hosts[0]}"', f"port = {plan.port}", "tls = true"]
             place, file = Path(), "reader.toml"
-        else:  # the service and the owner's commands must find the same state
-            brokers = [str(replace(plan.url, host=host)) for host in plan.names]
-            lines = [f'state_dir = "{STATE_ON_DEVICE}"', f"credentials_for = {json.dumps(brokers)}"]
-            place, file = ON_DEVICE, "edge.toml"
         lines.append(f'username = "{self.name}"')
         for setting, path in self.paths().items():
             lines.append(f"{setting} = {json.dumps(str(place / path.name))}")

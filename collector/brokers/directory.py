@@ -3,7 +3,7 @@
     broker.json          the plan, and every user with its hash: all else follows from it
     mosquitto.conf, acl, passwords | nats.conf, users.conf
     nodes/NAME/          of a cluster, one per machine, in place of NATS's files above
-    tls/, credentials/   see credentials.py
+    tls/, credentials/, invitations/   see credentials.py
     data/, broker.log    the broker's own
 
 Every change writes broker.json first and the broker's files after it, so the next change repairs
@@ -21,7 +21,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -43,6 +43,7 @@ from collector.brokers.config import (
     node_place,
 )
 from collector.brokers.credentials import (
+    FILES,
     CredentialFiles,
     authority_in,
     certify,
@@ -52,6 +53,7 @@ from collector.brokers.credentials import (
 from collector.errors import StorageFailure
 from collector.processes import name_of
 from protocol_spec import AllomfreeError
+from protocol_spec.programs.invitation import ENDING, DeviceInvitation
 from protocol_spec.programs.output import quoted
 from protocol_spec.programs.settings import Credentials, SettingsError
 from protocol_spec.programs.system import locked, make_private_directory, write_durably
@@ -193,16 +195,35 @@ class BrokerDirectory:
         found = (user for user in self.users.values() if user.role is role and not user.revoked)
         return [user.name for user in found if user.name != doctors]
 
-    def enrol(self, names: Iterable[str], role: Role = Role.DEVICE) -> list[Path]:
-        """Create credentials for devices or readers; returns the directories to copy to them."""
+    def enrol(
+        self,
+        names: Iterable[str],
+        *,
+        campaign: str = "",
+        labels: Mapping[str, str] | None = None,
+        exchange: bool = False,
+        expires: int | None = None,
+    ) -> dict[str, Path]:
+        """Write an invitation for each device; the files, by the devices' names."""
         wanted = list(names)
         for name in wanted:
-            self._check_new(name, role)
+            self.check_new(name)
+        make_private(self.path / "invitations")
+        brokers = tuple(str(replace(self.plan.url, host=host)) for host in self.plan.names)
+        trusted = self._trusted.read_text() if self._trusted.exists() else ""
+        made = {}
         for name in wanted:
-            self._add_user(name, role)
-            self._files(name).write_configuration(self.plan)
+            user, secret = self._new_user(name, Role.DEVICE)
+            user = replace(user, labels=labels or {}, exchange=exchange, expires=expires)
+            self.users[name] = user
+            made[name] = self.path / "invitations" / f"{name}{ENDING}"
+            invitation = DeviceInvitation(
+                brokers, self.plan.namespace, name, campaign, authority=trusted, **secret,
+                labels=dict(user.labels), exchange=exchange, expires=expires,
+            )  # fmt: skip
+            write_durably(made[name], invitation.text())
         self.write()
-        return [self.credentials_dir(name) for name in wanted]
+        return made
 
     def enrol_readers(self, names: Iterable[str]) -> dict[str, Path]:
         """Create credentials that can read and never report; their full names and directories.
@@ -210,11 +231,16 @@ class BrokerDirectory:
         Along with the first comes one of our own, with which `doctor` tries what readers can do.
         """
         wanted = [f"{READER}{name}" for name in names]
-        ours = [READER_PROBE] if READER_PROBE not in self.users else []
-        places = self.enrol([*wanted, *ours], Role.READER)
-        return dict(zip(wanted, places))
+        for name in wanted:
+            self.check_new(name, Role.READER)
+        for name in [*wanted, *({READER_PROBE} - self.users.keys())]:
+            self._add_user(name, Role.READER)
+            self._files(name).write_configuration(self.plan)
+        self.write()
+        return {name: self.credentials_dir(name) for name in wanted}
 
-    def _check_new(self, name: str, role: Role) -> None:
+    def check_new(self, name: str, role: Role = Role.DEVICE) -> None:
+        """Raise if this name cannot be enrolled."""
         plain = name.removeprefix(READER) if role is Role.READER else name
         if not is_device(plain):
             raise SettingsError(
@@ -235,23 +261,27 @@ class BrokerDirectory:
         self.write()
         return True
 
-    def _add_user(self, name: str, role: Role) -> None:
-        created = self._files(name)
-        make_private(created.directory)
-        password, serial = None, None
+    def _new_user(self, name: str, role: Role) -> tuple[User, dict[str, str]]:
+        """A user, and its secret as the fields of an invitation."""
         if self.plan.auth == "password":
             secret = new_password()
-            write_durably(created.directory / "password", f"{secret}\n")
-            password = password_hash(secret, self.plan.kind)
-        else:
-            serial = authority_in(self.path / "tls").issue_client(created.certificate, name)
+            return User(name, role, password_hash(secret, self.plan.kind)), {"password": secret}
+        serial, certificate, key = authority_in(self.path / "tls").issue_client(name)
+        return User(name, role, serial=serial), {"certificate": certificate, "key": key}
+
+    def _add_user(self, name: str, role: Role) -> None:
+        """One whose credential stays in a directory of its own."""
+        created = self._files(name)
+        make_private(created.directory)
+        self.users[name], secret = self._new_user(name, role)
+        for field, text in secret.items():
+            write_durably(created.directory / FILES[field], f"{text.rstrip()}\n")
         created.trust(self._trusted)
-        self.users[name] = User(name, role, password, serial)
 
     # --- credentials and certificates ----------------------------------------------------------
 
     def credentials_dir(self, name: str) -> Path:
-        """Where a credential is kept until it is copied to its device."""
+        """Where a credential of our own, or a reader's, is kept."""
         return self._files(name).directory
 
     def credentials(self, name: str) -> Credentials:

@@ -44,7 +44,7 @@ COMMANDS: Final = Verbs(
     (
         "enrol",
         "broker",
-        "Create credentials for devices, or for readers, at the configured broker.",
+        "Create an invitation file for each device, or credentials for readers.",
     ),
     (
         "revoke",

@@ -6,10 +6,11 @@ import secrets
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from difflib import get_close_matches
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -24,6 +25,7 @@ from collector.brokers.config import (
     BrokerPlan,
     Kind,
     Pair,
+    Role,
     ServerCertificate,
     address_of,
     this_user,
@@ -36,8 +38,10 @@ from collector.errors import CollectorError
 from collector.health import examine, fingerprint
 from collector.settings import Settings
 from protocol_spec.programs.cli import AS_JSON
+from protocol_spec.programs.invitation import check_labels, read_invitation
 from protocol_spec.programs.output import quoted
 from protocol_spec.programs.settings import SettingsError
+from protocol_spec.programs.system import write_durably
 from protocol_spec.topics import DEFAULT_NAMESPACE, is_device
 
 PATIENCE_SECONDS: Final = 30.0
@@ -248,6 +252,16 @@ def _configured_text(facts: Facts) -> str:
 @click.argument("names", nargs=-1)
 @click.option("--count", type=int, default=0, help="Also enrol this many under random names.")
 @click.option("--from", "file", type=click.File(), help="File of names, one a line; - is stdin.")
+@click.option("--campaign", help="Campaign to invite to.  [default: the one that is open]")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Public fact about these devices, to group results by, as region=north; may be repeated.",
+)
+@click.option("--link", is_flag=True, help="Also print each invitation as a link, to paste.")
+@click.option("--qr", is_flag=True, help="Also write each invitation as a QR code, in an SVG file.")
 @click.option(
     "--reader",
     "wanted_readers",
@@ -261,21 +275,25 @@ def enrol(
     names: tuple[str, ...],
     count: int,
     file: TextIO | None,
+    campaign: str | None,
+    labels: tuple[str, ...],
+    link: bool,
+    qr: bool,
     wanted_readers: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Create credentials for devices, or for readers, at the configured broker.
+    """Create an invitation file for each device, or credentials for readers.
 
     Broker and collector see a device's name: a random one says nothing about its owner. With
     --home-assistant, campaigns are announced to Home Assistant, and readers can read that.
 
     \b
     allomfree-collector enrol --count 3
-    allomfree-collector enrol kitchen garden
+    allomfree-collector enrol kitchen garden --label region=north
     allomfree-collector enrol --reader home --home-assistant homeassistant
     """
     path = settings.broker_dir.absolute()
-    BrokerDirectory.load(path)  # an error if there is none
+    before = BrokerDirectory.load(path)
     wanted = [*names, *filter(None, map(str.strip, file or ()))]
     wanted += [secrets.token_hex(8) for _ in range(count)]
     every = Counter([*wanted, *(f"{READER}{name}" for name in wanted_readers)])
@@ -284,16 +302,21 @@ def enrol(
     for name, times in every.items():
         if times > 1:
             raise SettingsError(f"{name} is named twice; nothing was enrolled")
+        before.check_new(name, Role.READER if name.startswith(READER) else Role.DEVICE)
+    given = _labels(labels)
+    invited = _invited_to(settings, campaign)
     with BrokerDirectory.changing(path):
         configured = BrokerDirectory.load(path)
         if settings.home_assistant is not None:
             configured.change_plan(home_assistant=settings.home_assistant or None)
-        devices = dict(zip(wanted, configured.enrol(wanted) if wanted else []))
+        files = configured.enrol(wanted, campaign=invited, labels=given)
         readers = configured.enrol_readers(wanted_readers) if wanted_readers else {}
     facts = {
         "broker": str(configured.plan.url),
         "namespace": configured.plan.namespace,
-        "enrolled": [{"device": n, "credentials": str(place)} for n, place in devices.items()],
+        "campaign": invited or None,
+        "labels": given,
+        "enrolled": [_enrolled(name, each, link, qr) for name, each in files.items()],
         "readers": [{"reader": n, "credentials": str(place)} for n, place in readers.items()],
         "home_assistant": configured.plan.home_assistant,
         "reloaded": _hand_over(settings, configured),
@@ -303,12 +326,63 @@ def enrol(
     show(facts, as_json, _enrolled_text)
 
 
+def _labels(given: Iterable[str]) -> dict[str, str]:
+    pairs = [text.partition("=")[::2] for text in given]
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"--label {name} is given twice; nothing was enrolled")
+    try:
+        return check_labels(dict(pairs))
+    except SettingsError as error:
+        raise SettingsError(f"--label: {error}. Nothing was enrolled") from None
+
+
+def _invited_to(settings: Settings, campaign: str | None) -> str:
+    """The full name of the campaign; empty if none is named, and not exactly one is open."""
+    try:
+        with closing(read_store(settings.data_dir, settings.store)) as store:
+            found = [store.campaign(campaign)] if campaign else store.campaigns()
+    except CollectorError:
+        if campaign:
+            raise
+        found = []
+    known = [each.manifest.full_name for each in found if each.closed is None]
+    if campaign and not known:
+        raise CollectorError(f"{found[0].name} is closed; nothing was enrolled")
+    return known[0] if len(known) == 1 else ""
+
+
+def _enrolled(name: str, file: Path, link: bool, qr: bool) -> Facts:
+    facts = {"device": name, "invitation": str(file)}
+    if link or qr:
+        text = read_invitation(file).as_link()
+        facts |= {"link": text} if link else {}
+        if qr:
+            facts["qr"] = str(file.with_suffix(".svg"))
+            import segno  # noqa: PLC0415 - only when a code is drawn
+
+            drawn = BytesIO()
+            segno.make_qr(text, error="l").save(drawn, kind="svg", scale=4, border=4, light="#fff")
+            write_durably(file.with_suffix(".svg"), drawn.getvalue())
+    return facts
+
+
 def _enrolled_text(facts: Facts) -> str:
-    lines = [f"{row['device']}: {row['credentials']}" for row in facts["enrolled"]]
+    lines = []
+    for row in facts["enrolled"]:
+        lines.append(f"{row['device']}: {row['invitation']}")
+        lines += [row[name] for name in ("qr", "link") if name in row]
     if facts["enrolled"]:
-        address = f"{facts['broker']}/{facts['namespace']}/CAMPAIGN"
-        lines.append("Copy each directory to its device as /etc/allomfree, then delete it here.")
-        lines.append(f"Then, on the device:  allomfree-edge join {address}")
+        lines += [
+            "Each is as secret as a password. Copy it to its device, delete it here; then, there:",
+            f"    allomfree-edge join {Path(facts['enrolled'][0]['invitation']).name}",
+        ]
+        if facts["campaign"] is None:
+            lines.append(
+                "They name no campaign: the owner also needs its link, from: "
+                "allomfree-collector invite"
+            )
     host, _, port = facts["broker"].removeprefix("mqtts://").rpartition(":")
     for row in facts["readers"]:  # what somebody types into a dashboard
         place = row["credentials"]

@@ -20,6 +20,7 @@ from protocol_spec.programs.output import shown
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient
     from edge_client.records import Timing
+    from protocol_spec.programs.settings import Credentials
 
 command: Final = command_of(SETTINGS, resolve, "edge")
 
@@ -27,16 +28,24 @@ CAMPAIGN: Final = click.argument("campaign", required=False)
 
 
 def open_client(
-    settings: Settings, *, exclusive: bool = False, timing: Timing | None = None
+    settings: Settings,
+    *,
+    exclusive: bool = False,
+    timing: Timing | None = None,
+    known: Credentials | None = None,
+    known_by: tuple[str, ...] = (),
 ) -> EdgeClient:
-    """The client for these settings; `exclusive` where something may be drawn or wiped."""
+    """The client for these settings; `exclusive` where something may be drawn or wiped.
+
+    An invitation's credential, and the broker it is for, take the place of those in the settings.
+    """
     from edge_client.client import EdgeClient  # noqa: PLC0415 - loads MQTT, which `show` needs not
 
     return EdgeClient(
         settings.state_dir,
         policy=settings.policy,
-        credentials=settings.credentials(),
-        credentials_for=settings.credentials_for,
+        credentials=known or settings.credentials(),
+        credentials_for=known_by or settings.credentials_for,
         allow_plaintext=settings.allow_plaintext,
         keepalive=settings.keepalive,
         exclusive=exclusive,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from edge_client.cli.common import agree_or_exit, command, naming_the_file, open_client
 from edge_client.clock import doubt, first_round_to_come
 from edge_client.credentials import Remembered
-from edge_client.errors import SettingsError
+from edge_client.errors import BrokerUnreachable, SettingsError, as_edge_errors
 from edge_client.language import ENGLISH, in_language, message, say
 from edge_client.records import Invitation
 from edge_client.settings import REMEMBERED, Settings
@@ -22,7 +28,12 @@ from protocol_spec.programs.cli import AS_JSON, print_facts, typed
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient
     from edge_client.statement import Facts
+    from protocol_spec.programs.invitation import DeviceInvitation
 
+_KEPT: Final = (
+    "This device is {} at {}. The invitation names no campaign: join one with its link, as in: "
+    "allomfree-edge join LINK"
+)
 OF_CREDENTIALS = REMEMBERED | {"credentials_for"}  # options that later commands do not need
 
 
@@ -58,36 +69,45 @@ def join(
 ) -> None:
     """Read what a campaign asks, and agree to it or not.
 
+    ADDRESS is the campaign's link, or the invitation file of this device; with - the invitation is
+    read from standard input.
+
     \b
+    allomfree-edge join kitchen.invitation
     allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f809
     allomfree-edge join --manifest heat.toml --broker mqtt://localhost --yes
     """
-    if address is None and manifest is None:
-        raise SettingsError(
-            "which campaign? Give its address, as in allomfree-edge join "
-            "mqtts://broker.example/allomfree/home-heat-1a2b3c4d, or --manifest FILE and --broker"
+    loaded = _manifest(address, manifest, broker)
+    with ExitStack() as stack:
+        stack.enter_context(naming_the_file(settings))
+        invited = None if address is None else given_invitation(address, time.time())
+        if invited is None:
+            client = stack.enter_context(open_client(settings))
+        else:
+            files = Path(stack.enter_context(TemporaryDirectory()))
+            known = open_client(settings, known=invited.store(files), known_by=invited.brokers)
+            client = stack.enter_context(known)
+            check_name(client, invited)
+            address = invited.link
+            if not address:
+                client.remembered.keep(invited)
+                click.echo(_KEPT.format(invited.username, invited.broker))
+                return
+        invitation = _fetched(
+            invited,
+            lambda: client.invitation(
+                address,
+                manifest=loaded,
+                broker=broker,
+                namespace=namespace,
+                digest=digest,
+                timeout=timeout,
+                again=again,
+                check=not preview,
+            ),
         )
-    if (manifest is None) != (broker is None):
-        raise SettingsError("--manifest and --broker go together: what is asked, and where to send")
-    if address is not None and manifest is not None:
-        raise SettingsError("give an ADDRESS, or --manifest and --broker, not both")
-    try:
-        loaded = None if manifest is None else Manifest.from_file(manifest)
-    except ManifestError as error:
-        raise SettingsError(
-            f"{manifest} is not a valid manifest; nothing was sent.\n{error}"
-        ) from None
-    with open_client(settings) as client, naming_the_file(settings):
-        invitation = client.invitation(
-            address,
-            manifest=loaded,
-            broker=broker,
-            namespace=namespace,
-            digest=digest,
-            timeout=timeout,
-            again=again,
-            check=not preview,
-        )
+        labels = invited.labels if invited else client.remembered.labels(invitation.broker)
+        invitation = replace(invitation, labels=labels)
         if preview:
             _preview(client, settings, invitation, as_json)
             client.check(invitation, again=again)
@@ -97,7 +117,10 @@ def join(
             _explain(client, settings, invitation, quiet=as_json and yes, err=as_json)
             if not yes:
                 _ask(client, invitation.manifest.campaign)
-        _remember(client, settings, invitation)
+        if invited is not None:
+            client.remembered.keep(invited)
+        else:
+            _remember(client, settings, invitation)
         membership = client.join(invitation, again=again)
         from edge_client import statement, text  # noqa: PLC0415
 
@@ -110,6 +133,77 @@ def join(
             else:
                 run = typed("allomfree-edge", "run", without=OF_CREDENTIALS)
                 click.echo(say("Next: {command}", command=run))
+
+
+# --- a device's invitation -----------------------------------------------------------------------
+
+
+def given_invitation(address: str, now: float) -> DeviceInvitation | None:
+    """The invitation in a file, in a link or on standard input; None for a campaign's address."""
+    from protocol_spec.programs import invitation as shared  # noqa: PLC0415 - only to join
+
+    with as_edge_errors():
+        if address == "-":
+            found = shared.parse_device_invitation(sys.stdin.read(shared.LARGEST), "what was read")
+        elif address.startswith(shared.SCHEME):
+            found = shared.parse_device_invitation(address)
+        elif address.endswith(shared.ENDING) or ("://" not in address and Path(address).is_file()):
+            found = shared.read_invitation(Path(address))
+        else:
+            return None
+    if found.expires is not None and found.expires < now:
+        raise SettingsError(
+            f"the invitation expired at {_instant(found.expires)}, and this device's clock says "
+            f"{_instant(now)}. Nothing was drawn or sent. If the clock is right, ask whoever "
+            "invited you for a new invitation"
+        )
+    return found
+
+
+def check_name(client: EdgeClient, invited: DeviceInvitation) -> None:
+    """A device has one name at a broker: under a second one it could be counted twice."""
+    for member in client.memberships():
+        if member.broker in invited.brokers and member.device != invited.username:
+            raise SettingsError(
+                f"this device takes part in {member.name} as {member.device}, and the invitation "
+                f"is for {invited.username}: it was made for another device. Nothing was drawn or "
+                "sent. Use it there; to give this device a new name, first: allomfree-edge forget"
+            )
+
+
+def _fetched(invited: DeviceInvitation | None, fetch: Callable[[], Invitation]) -> Invitation:
+    try:
+        return fetch()
+    except BrokerUnreachable as error:
+        if invited is None or "refused the connection" not in str(error):
+            raise
+        raise BrokerUnreachable(
+            f"{str(error).partition('. Check --')[0]}. Nothing was drawn or sent. The invitation "
+            f"of {invited.username} is not valid at this broker, or no longer: it was used on "
+            "another device, has expired, or was revoked. Ask whoever invited you for a new one"
+        ) from None
+
+
+def _instant(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _manifest(address: str | None, file: Path | None, broker: str | None) -> Manifest | None:
+    """What --manifest names, if it is given in place of an address."""
+    if address is None and file is None:
+        raise SettingsError(
+            "which campaign? Give the invitation file, or the campaign's address, as in "
+            "allomfree-edge join mqtts://broker.example/allomfree/home-heat-1a2b3c4d, or "
+            "--manifest FILE and --broker"
+        )
+    if (file is None) != (broker is None):
+        raise SettingsError("--manifest and --broker go together: what is asked, and where to send")
+    if address is not None and file is not None:
+        raise SettingsError("give an ADDRESS, or --manifest and --broker, not both")
+    try:
+        return None if file is None else Manifest.from_file(file)
+    except ManifestError as error:
+        raise SettingsError(f"{file} is not a valid manifest; nothing was sent.\n{error}") from None
 
 
 def _facts(client: EdgeClient, settings: Settings, invitation: Invitation) -> Facts:

@@ -337,7 +337,7 @@ class ClusterDemo(Demo):
     def agents(self, campaign: Campaign, devices: int) -> AgentProcesses:
         self.print(f"starting {devices} agents, a third of them at each node")
         urls = [node.url for node in self._cluster.nodes]
-        return self._agents(campaign, devices, urls, 3, self._cluster.broker.path / "credentials")
+        return self._agents(campaign, devices, urls, 3, self._cluster.broker.path / "invitations")
 
     def kills(self, campaign: Campaign) -> list[Kill]:
         """All four during one round."""

@@ -18,9 +18,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from collector.brokers.credentials import CredentialFiles
 from edge_client import EdgeClient, Policy
 from protocol_spec import Manifest
+from protocol_spec.programs.invitation import read_invitation
 from testbed.processes import Process, peak_memory_mib
 
 TURN_SECONDS: Final = 0.5  # between two turns of an agent, if the machine keeps up
@@ -38,7 +38,7 @@ class Usage(NamedTuple):
 class AgentProcesses:
     """Agents of one campaign, distributed in turn over processes that end with the context.
 
-    `credentials` has a directory for each device, as `enrol` writes them.
+    `credentials` has an invitation for each device, as `enrol` writes them.
     """
 
     def __init__(
@@ -110,7 +110,9 @@ def join(
         total_budget=most,
         mechanisms=(manifest.reporting,),
     )
-    known = None if secrets is None else CredentialFiles(name, secrets / name).read()
+    known = None
+    if secrets is not None:
+        known = read_invitation(secrets / f"{name}.invitation").store(root / f"{name}-credential")
     client = EdgeClient(root / name, policy=policy, credentials=known)
     invitation = client.invitation(manifest=manifest, broker=broker)
     client.join(invitation, device=None if secrets is None else name)

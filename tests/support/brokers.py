@@ -30,6 +30,8 @@ from paho.mqtt.properties import Properties
 from collector.brokers.auditor import limit_nats
 from collector.brokers.config import Auth, BrokerPlan, Kind
 from collector.brokers.directory import BrokerDirectory
+from protocol_spec.programs.invitation import read_invitation
+from protocol_spec.programs.settings import Credentials
 from testbed.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats, leave, stop
 from testbed.processes import find_program, free_port
 from tests.support.harness import need
@@ -86,6 +88,14 @@ def plan(setup: Setup, directory: Path, **options: Any) -> BrokerPlan:
     return BrokerPlan(setup.kind, "allomfree", root=directory, **known)
 
 
+def credentials_of(configured: BrokerDirectory, name: str) -> Credentials:
+    """A device's, from its invitation; or one of the directory's own."""
+    file = configured.path / "invitations" / f"{name}.invitation"
+    if not file.exists():
+        return configured.credentials(name)
+    return read_invitation(file).store(configured.path.with_name("carried") / name)
+
+
 class ConfiguredBroker(Broker):
     """A configured broker; the files are those of the product, unless a test spoils them."""
 
@@ -131,19 +141,22 @@ class ConfiguredBroker(Broker):
             self.spoil("nats.conf", "mqtt {", 'mqtt {\n  js_api_timeout: "1s"')
         return self
 
+    def credentials(self, name: str) -> Credentials:
+        return credentials_of(self.configured, name)
+
     def context(self, name: str | None, authority: Path | None = None) -> ssl.SSLContext:
         """What a name needs for TLS, trusting our authority if none is given."""
         trusted = authority or self.directory / "tls" / "ca.crt"
         context = ssl.create_default_context(cafile=str(trusted))
         if name is not None and self.setup.auth == "certificate":
-            known = self.configured.credentials(name)
+            known = self.credentials(name)
             assert known.cert_file
             context.load_cert_chain(known.cert_file, known.key_file)
         return context
 
     def client(self, name: str | None, /, **options: Any) -> BrokerClient:
         """A client with the credential of a name, not yet connected; None has none."""
-        password = None if name is None else self.configured.credentials(name).password
+        password = None if name is None else self.credentials(name).password
         options = {"name": name, "password": password} | options
         if "context" not in options:
             options["context"] = self.context(name)

@@ -274,7 +274,7 @@ def test_nobody_connects_without_a_credential(broker: ConfiguredBroker) -> None:
 
 @pytest.mark.parametrize("broker", PASSWORDS, indirect=True)
 def test_a_password_is_good_for_its_owner_only(broker: ConfiguredBroker) -> None:
-    kitchens = broker.configured.credentials(KITCHEN).password
+    kitchens = broker.credentials(KITCHEN).password
     hashed = broker.configured.users[GARDEN].password
     for name, wrong in ((GARDEN, kitchens), (COLLECTOR, kitchens), (GARDEN, "wrong")):
         assert not broker.client(name, password=wrong).connect()
@@ -288,7 +288,9 @@ def test_a_certificate_must_be_ours_and_a_clients(
 ) -> None:
     forger = Authority(tmp_path_factory.mktemp("forger"))
     forged = Pair(forger.files.certificate.with_name("f.crt"), forger.files.key.with_name("f.key"))
-    forger.issue_client(forged, KITCHEN)
+    _, certificate, key = forger.issue_client(KITCHEN)
+    forged.certificate.write_text(certificate)
+    forged.key.write_text(key)
     tls = broker.directory / "tls"
     for pair in (forged, Pair(tls / "server.crt", tls / "server.key")):
         context = ssl.create_default_context(cafile=str(tls / "ca.crt"))
@@ -318,7 +320,7 @@ def test_nats_has_no_back_door(broker: ConfiguredBroker) -> None:
     found = re.search(r"Listening for client connections on 127\.0\.0\.1:(\d+)", log)
     assert found, log
     for name in (KITCHEN, COLLECTOR):
-        known = broker.configured.credentials(name)
+        known = broker.credentials(name)
         for claim in ({}, {"user": name, "pass": known.password}, {"user": f"CN={name}"}):
             with socket.create_connection(("127.0.0.1", int(found[1])), 20) as sock:
                 sock.sendall(b"CONNECT " + json.dumps(claim).encode() + b"\r\nPING\r\n")

@@ -39,8 +39,12 @@ from collector.brokers.directory import BrokerDirectory
 from collector.brokers.embedded import PORTS, EmbeddedBroker, is_free
 from collector.data_dir import open_store, session_name
 from collector.settings import resolve as collector_settings
-from edge_client.settings import resolve
 from protocol_spec import Manifest, Topics
+from protocol_spec.programs.invitation import (
+    DeviceInvitation,
+    parse_device_invitation,
+    read_invitation,
+)
 from protocol_spec.programs.settings import SettingsError
 from protocol_spec.topics import is_device
 from testbed.collector import Cluster
@@ -54,6 +58,7 @@ from tests.support.brokers import (
     Files,
     Setup,
     broker_config,
+    credentials_of,
     users_of,
 )
 from tests.support.campaigns import manifest_text
@@ -265,13 +270,11 @@ def test_a_certificate_made_elsewhere(cli: Cli, setup: Setup, data: Path, files:
         trusting = running.context("kitchen", authority=ca)
         with running.client("kitchen", context=trusting):
             pass
-    assert (broker / "credentials" / "kitchen" / "ca.crt").read_bytes() == ca.read_bytes()
+    assert invitation(broker, "kitchen").authority == ca.read_text()
     assert "must trust" not in configure(cli, data, setup=setup)
     configure(cli, data, *given, setup=setup)
     done(cli("enrol", "garden", "--data-dir", data))
-    config = broker / "credentials" / "garden" / "edge.toml"
-    assert resolve({}, config=config, environ={}).ca_file is None
-    assert not config.with_name("ca.crt").exists()
+    assert invitation(broker, "garden").authority == ""
     assert "must trust another authority now" in configure(cli, data, "--own-cert", setup=setup)
     assert {file.read_bytes() for file in ours} == {made_here}
 
@@ -323,13 +326,19 @@ def test_a_missing_library_is_named_where_it_is_needed(data: Path, files: Files)
 # --- credentials -----------------------------------------------------------------------------
 
 
+def invitation(broker: Path, name: str) -> DeviceInvitation:
+    return read_invitation(broker / "invitations" / f"{name}.invitation")
+
+
 @pytest.mark.parametrize("setup", BOTH)
-def test_a_credential_is_all_a_device_needs(cli: Cli, setup: Setup, data: Path) -> None:
-    """In files of their owner's only, whatever the umask."""
+def test_an_invitation_is_all_a_device_needs(cli: Cli, setup: Setup, data: Path) -> None:
+    """One file of its owner's only, whatever the umask, and the same as a link and a QR code."""
     before = os.umask(0)
     try:
-        configure(cli, data, "--host", "broker.example", setup=setup)
-        done(cli("enrol", "kitchen", "--data-dir", data))
+        hosts = ("--host", "broker.example", "--host", "192.168.1.10")
+        configure(cli, data, *hosts, setup=setup)
+        words = ("kitchen", "--label", "region=north", "--link", "--qr", "--data-dir", data)
+        facts = json.loads(done(cli("enrol", *words, "--json")).stdout)
         session_name(data)
     finally:
         os.umask(before)
@@ -337,24 +346,48 @@ def test_a_credential_is_all_a_device_needs(cli: Cli, setup: Setup, data: Path) 
     assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
     broker = data / "broker"
-    own = broker / "credentials" / "kitchen"
-    secret = {"password"} if setup.auth == "password" else {"client.crt", "client.key"}
-    assert {file.name for file in own.iterdir()} == {"edge.toml", "ca.crt", *secret}
-    on_device = Path("/etc/allomfree")
-    settings = resolve({}, config=own / "edge.toml", environ={})
-    assert (settings.username, settings.ca_file) == ("kitchen", on_device / "ca.crt")
+    assert {file.name for file in (broker / "credentials").iterdir()} == OURS
+    (row,) = facts["enrolled"]
+    made = invitation(broker, "kitchen")
+    assert made == parse_device_invitation(row["link"]) == read_invitation(Path(row["invitation"]))
+    assert Path(row["qr"]).read_text().count("<path") == 2
+    assert made.brokers == ("mqtts://broker.example:8883", "mqtts://192.168.1.10:8883")
+    assert (made.username, made.link, made.labels) == ("kitchen", "", {"region": "north"})
+    assert made.authority == (broker / "tls" / "ca.crt").read_text()
+    assert users_of(broker)["kitchen"]["labels"] == made.labels
     if setup.auth == "password":
-        assert (settings.password_file, settings.cert_file) == (on_device / "password", None)
-        password = (own / "password").read_text().strip()
-        assert len(password) * 6 >= 128
-        assert password not in (broker / "broker.json").read_text(), "kept only as a hash"
-    else:
-        assert settings.cert_file == on_device / "client.crt"
-        assert settings.key_file == on_device / "client.key"
-        certificate = x509.load_pem_x509_certificate((own / "client.crt").read_bytes())
-        (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        assert name.value == "kitchen"
-        assert users_of(broker)["kitchen"]["serial"] == certificate.serial_number
+        assert made.password
+        assert len(made.password) * 6 >= 128
+        assert made.password not in (broker / "broker.json").read_text(), "kept only as a hash"
+        return
+    certificate = x509.load_pem_x509_certificate(made.certificate.encode())
+    (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert name.value == "kitchen"
+    assert users_of(broker)["kitchen"]["serial"] == certificate.serial_number
+    assert made.key not in (broker / "broker.json").read_text()
+
+
+def test_what_an_invitation_invites_to(cli: Cli, data: Path, home: Path) -> None:
+    """The one campaign that is open, or the one that is named; else only to the broker."""
+    configure(cli, data, "--host", "pi.local")
+    (home / "heat.toml").write_text(manifest_text())
+    first = Manifest.from_file(home / "heat.toml")
+    done(cli("open", home / "heat.toml", "--data-dir", data))
+    done(cli("enrol", "kitchen", "--data-dir", data))
+    address = "mqtts://pi.local:8883/allomfree"
+    assert invitation(data / "broker", "kitchen").link == f"{address}/{first.full_name}"
+    (home / "second.toml").write_text(manifest_text(slug="second"))
+    done(cli("open", home / "second.toml", "--data-dir", data))
+    text = done(cli("enrol", "porch", "--data-dir", data)).stdout
+    assert "They name no campaign: the owner also needs its link" in text
+    assert invitation(data / "broker", "porch").link == ""
+    done(cli("enrol", "roof", "--campaign", "second", "--data-dir", data))
+    second = Manifest.from_file(home / "second.toml")
+    assert invitation(data / "broker", "roof").link == f"{address}/{second.full_name}"
+    done(cli("close", "second", "--yes", "--data-dir", data))
+    for words in (("--campaign", "second"), ("--campaign", "third"), ("--label", "region")):
+        assert "fine" not in users_of(data / "broker")
+        assert cli("enrol", "fine", *words, "--data-dir", data).exit_code
 
 
 def test_a_readers_credential(cli: Cli, data: Path) -> None:
@@ -555,7 +588,7 @@ def test_what_one_node_accepted_is_counted_through_another(cluster: Cluster) -> 
     worker.stop()
     node = cluster.nodes[2]
     report = report_message(manifest, "kitchen", body=b"\1")
-    password = cluster.broker.credentials("kitchen").password
+    password = credentials_of(cluster.broker, "kitchen").password
     trusted = ssl.create_default_context(cafile=str(cluster.authority))
     client = BrokerClient(
         cluster.port, V311, name="kitchen", password=password, context=trusted, host=node.address

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -316,14 +315,6 @@ class Product:
     address: str
     devices: Path
 
-    def carry(self, name: str) -> Path:
-        """A credential brought to its device; returns the configuration there."""
-        place = self.devices / name
-        shutil.copytree(self.broker.configured.credentials_dir(name), place)
-        config = place / "edge.toml"
-        config.write_text(config.read_text().replace("/etc/allomfree", str(place)))
-        return config
-
     def outcomes(self) -> Counter[Outcome]:
         with closing(read_store(self.data)) as store:
             return Counter(store.outcomes())
@@ -361,14 +352,19 @@ def product(
 
 
 def test_a_device_is_enrolled_joins_and_is_counted(cli: Cli, product: Product) -> None:
-    """While all runs: the broker reloads, and nobody else's connection ends."""
-    enrolled = cli("enrol", "kitchen", "--data-dir", product.data, "--json")
-    assert json.loads(enrolled.stdout)["reloaded"] is True
+    """One file does it all, while all runs: the broker reloads, and nobody else's connection ends.
+    The owner sees the label, and the file is not needed again."""
+    words = ("enrol", "kitchen", "--label", "region=north", "--data-dir", product.data)
+    enrolled = json.loads(cli(*words, "--json").stdout)
+    assert enrolled["reloaded"] is True
+    file = Path(enrolled["enrolled"][0]["invitation"])
     before = product.outcomes()[Outcome.ACCEPTED]
-    flags = ("--config", product.carry("kitchen"), "--state-dir", product.devices / "state")
-    assert product.address.startswith("mqtts://localhost:")
-    joined = edge("join", product.address, "--yes", *flags)
+    flags = ("--state-dir", product.devices / "state")
+    joined = edge("join", file, "--yes", *flags)
     assert joined.returncode == 0, joined.stderr
+    assert "region = north" in joined.stdout
+    file.unlink()
+    assert "region = north" in edge("show", *flags).stdout
     sent = edge("report", "--value", "fuel=gas", *flags)
     assert sent.stdout == f"{product.manifest.campaign}: round 0: counted\n", sent.stderr
     assert product.outcomes()[Outcome.ACCEPTED] == before + 1

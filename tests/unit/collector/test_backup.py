@@ -89,7 +89,7 @@ def test_what_is_restored_is_what_was_backed_up(
     assert not [name for name, text in files(tmp_path / "elsewhere").items() if old in text]
     assert not (again.data_dir / "broker").exists()
     names = {name for name in files(target) if name.startswith("broker/")}
-    assert names >= {"broker/broker.json", "broker/credentials/kitchen/password"}
+    assert names >= {"broker/broker.json", "broker/invitations/kitchen.invitation"}
     assert not names & {"broker/broker.log", "broker/lock", "broker/nats.conf"}
     with closing(open_store(again.data_dir)) as store:
         assert store.received() == 18

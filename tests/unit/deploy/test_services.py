@@ -143,7 +143,7 @@ def test_mosquitto_reads_what_broker_config_writes_and_is_as_confined(tmp_path: 
     assert drop_in["TemporaryFileSystem"] == [str(DATA)]
     assert [inside(path) for path in drop_in["BindPaths"]] == [written]
     hidden = [inside(path) for path in drop_in["InaccessiblePaths"]]
-    assert hidden == [written / "credentials", written / "tls/ca.key"]
+    assert hidden == [written / name for name in ("credentials", "invitations", "tls/ca.key")]
     assert all(path.exists() for path in hidden)
     configuration = (written / "mosquitto.conf").read_text(encoding="utf-8")
     assert not any(str(path) in configuration for path in hidden)

@@ -227,7 +227,7 @@ def assert_one_clear_line(result: Result, code: int, *parts: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "parts"),
     [
-        (["join"], 2, ["which campaign? Give its address, as in allomfree-edge join --state-dir"]),
+        (["join"], 2, ["which campaign? Give the invitation file, or the campaign's address"]),
         (["join", "--manifest", "x.toml"], 2, ["--broker"]),
         (["join", f"mqtt://localhost/{ADDRESS}", "--manifest", "x", "--broker", NOBODY], 2, []),
         (["join", f"http://b.example/{ADDRESS}"], 2, [EXAMPLE]),

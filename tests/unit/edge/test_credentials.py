@@ -7,12 +7,14 @@ import json
 import ssl
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edge_client import EdgeClient
 from edge_client.credentials import Remembered, RememberedCredentials
 from edge_client.link import Connector, Link
+from protocol_spec.programs.invitation import DeviceInvitation, read_invitation
 from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.settings import (
     BrokerUrl,
@@ -297,3 +299,73 @@ def test_forget_forgets_them_with_the_last_campaign_there(
     assert remembered(state) == Remembered("k7f3")
     assert cli("forget", "--yes", "--state-dir", state).exit_code == 0
     assert remembered(state) is None
+
+
+# --- invitations ----------------------------------------------------------------------------------
+
+AUTHORITY = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def invited(file: Path, **changes: Any) -> Path:
+    """The file of an invitation to a broker that is not there."""
+    given = {"password": SECRET, "labels": {"region": "north"}, **changes}
+    brokers = (NOBODY, "mqtt://127.0.0.1:2")
+    file.write_text(DeviceInvitation(brokers, "allomfree", "kitchen", **given).text())
+    return file
+
+
+def test_an_invitation_without_a_campaign_is_kept_for_later(
+    cli: Cli, join: Cli, state: Path, tmp_path: Path
+) -> None:
+    """From a file, a link or standard input; its files go when the last campaign there does."""
+    file = invited(tmp_path / "kitchen.invitation", certificate=AUTHORITY, key="KEY")
+    made = read_invitation(file)
+    for word, answer in ((file, None), (made.as_link(), None), ("-", made.text())):
+        done = cli("join", word, "--state-dir", state, answer=answer)
+        assert done.exit_code == 0, done.stderr
+        assert f"This device is kitchen at {NOBODY}" in done.stdout
+    kept = remembered(state)
+    assert kept is not None
+    assert (kept.username, kept.password, kept.labels) == ("kitchen", SECRET, {"region": "north"})
+    assert kept.key_file
+    assert Path(kept.key_file).read_text() == "KEY"
+    assert Path(kept.key_file).is_relative_to(state)
+    assert join("--yes").exit_code == 0
+    for words in (("show",), ("show", "--html", "-")):
+        assert "region = north" in cli(*words, "--state-dir", state).stdout
+    assert cli("forget", "--yes", "--state-dir", state).exit_code == 0
+    assert RememberedCredentials(state).brokers() == []
+    assert not any(SECRET in each.read_text() for each in state.glob("*.json"))
+    assert not Path(kept.key_file).exists()
+
+
+def test_an_invitation_that_cannot_be_used(
+    cli: Cli, join: Cli, state: Path, tmp_path: Path
+) -> None:
+    """Each says what is wrong and what to do, and nothing is kept."""
+    expired = invited(tmp_path / "expired.invitation", exchange=True, expires=1_700_000_000)
+    damaged = tmp_path / "damaged.invitation"
+    damaged.write_text(expired.read_text()[:200])
+    foreign = tmp_path / "heat.toml"
+    foreign.write_text(manifest_text())
+    later = "Ask whoever invited you for a new"
+    for file, message, remedy in (
+        (expired, "the invitation expired at 2023-11-14T22:13:20Z", "ask whoever invited you"),
+        (damaged, "is damaged or incomplete: copy it again", later),
+        (foreign, "is not an invitation", "NAME.invitation that `allomfree-collector enrol`"),
+        (tmp_path / "none.invitation", "No such file or directory", "Nothing was drawn or sent"),
+    ):
+        failed = cli("join", file, "--yes", "--state-dir", state)
+        assert failed.exit_code == 2
+        assert message in failed.stderr
+        assert remedy in failed.stderr
+        assert not (state / "credentials.json").exists()
+
+
+def test_an_invitation_for_another_device(cli: Cli, join: Cli, state: Path, tmp_path: Path) -> None:
+    """A device has one name at a broker: under a second one it could be counted twice."""
+    assert join("--yes", "--username", "garden").exit_code == 0
+    failed = cli("join", invited(tmp_path / "kitchen.invitation"), "--state-dir", state)
+    assert failed.exit_code == 2
+    assert "as garden, and the invitation is for kitchen" in failed.stderr
+    assert remembered(state) == Remembered("garden")
