@@ -132,8 +132,9 @@ class BrokerDirectory:
                         "enrolled there; nothing was changed. Choose another place with "
                         "--broker-dir"
                     )
-        for directory in (path, path / "tls", path / "credentials", path / "data"):
-            make_private(directory)
+        make_private(path)
+        for name in ("tls", "credentials", "invitations", "data"):
+            make_private(path / name)
         certify(path / "tls", plan, server)
         if plan.nodes:
             made._certify_nodes()
@@ -208,7 +209,6 @@ class BrokerDirectory:
         wanted = list(names)
         for name in wanted:
             self.check_new(name)
-        make_private(self.path / "invitations")
         brokers = tuple(str(replace(self.plan.url, host=host)) for host in self.plan.names)
         trusted = self._trusted.read_text() if self._trusted.exists() else ""
         made = {}
