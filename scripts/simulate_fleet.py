@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
-from pathlib import Path
+import needs  # noqa: F401 - first: it explains what is not installed
 
-if find_spec("protocol_spec") is None:  # a checkout that is not installed
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+# isort: split
 from allomfree_sim import main
 
 if __name__ == "__main__":

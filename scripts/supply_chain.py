@@ -5,11 +5,13 @@ python scripts/supply_chain.py pin               hashes of all files of the pinn
 python scripts/supply_chain.py sbom              the bill of materials, deploy/sbom.cdx.json
 python scripts/supply_chain.py wheel DIRECTORY   the wheel, the same bytes wherever it is built
 python scripts/supply_chain.py sdist DIRECTORY   the source distribution
-python scripts/supply_chain.py deb DIRECTORY     Debian packages; see scripts/build-deb
+python scripts/supply_chain.py libraries …       for scripts/build-deb, which makes Debian packages
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import shutil
@@ -17,16 +19,25 @@ import subprocess
 import sys
 import tomllib
 import uuid
-from importlib.metadata import metadata, requires
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    PackagePath,
+    distribution,
+    metadata,
+    requires,
+)
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import needs  # noqa: F401 - first: it explains what is not installed
+
+# isort: split
 import click
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import debian_packages as debian
 from collector.brokers.embedded import KNOWN_PROGRAMS, NATS_VERSION
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -115,7 +126,9 @@ def sbom() -> str:
     used = read_pins("edge").keys() | read_pins("collector").keys()
     refs = {name: f"pkg:pypi/{name}@{version}" for name, (version, _) in pins.items()}
     own = {"type": "application", "bom-ref": "allomfree", "name": "allomfree"}
-    needs = {name: sorted(refs[each] for each in _needs(name) if each in refs) for name in pins}
+    requirements = {
+        name: sorted(refs[each] for each in _needs(name) if each in refs) for name in pins
+    }
     document: dict[str, Any] = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -137,7 +150,7 @@ def sbom() -> str:
         ],
         "dependencies": [
             {"ref": "allomfree", "dependsOn": sorted(refs[name] for name in used)},
-            *({"ref": refs[name], "dependsOn": needs[name]} for name in sorted(pins)),
+            *({"ref": refs[name], "dependsOn": requirements[name]} for name in sorted(pins)),
         ],
     }
     serial = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(document, sort_keys=True))
@@ -179,7 +192,7 @@ def _needs(name: str) -> set[str]:
     }
 
 
-# --- wheel, source distribution, Debian packages --------------------------------------------------
+# --- wheel, source distribution, libraries of Debian packages -------------------------------------
 
 
 def build_distribution(kind: str, directory: Path, root: Path = ROOT) -> Path:
@@ -191,6 +204,7 @@ def build_distribution(kind: str, directory: Path, root: Path = ROOT) -> Path:
     identity = ("-c", "user.name=build", "-c", "user.email=build@localhost")
     changed = git(root, *identity, "stash", "create").decode().strip()  # what is not committed yet
     archive = git(root, "-c", "tar.umask=0022", "archive", changed or "HEAD")
+    committed = git(root, "log", "-1", "--format=%ct").decode().strip()
     build = f"import sys; from setuptools import build_meta as b; b.build_{kind}(sys.argv[1])"
     with TemporaryDirectory(prefix=f"allomfree-{kind}-") as name:
         source, made = Path(name) / "source", Path(name) / "made"
@@ -201,7 +215,7 @@ def build_distribution(kind: str, directory: Path, root: Path = ROOT) -> Path:
         done = subprocess.run(
             [sys.executable, "-c", build, str(made)],
             cwd=source, check=False, capture_output=True, text=True, umask=0o022,
-            env=build_environment(root),
+            env={**os.environ, "SOURCE_DATE_EPOCH": committed, "PYTHONHASHSEED": "0"},
         )  # fmt: skip
         if done.returncode:
             raise click.ClickException(f"{done.stderr}\nThe {kind} was not built")
@@ -214,50 +228,70 @@ def git(root: Path, *words: str) -> bytes:
     return subprocess.run(["git", "-C", str(root), *words], check=True, capture_output=True).stdout
 
 
-def build_environment(root: Path = ROOT) -> dict[str, str]:
-    """Variables of a build that depends on no clock and no randomness."""
-    committed = git(root, "log", "-1", "--format=%ct").decode().strip()
-    return {**os.environ, "SOURCE_DATE_EPOCH": committed, "PYTHONHASHSEED": "0"}
-
-
 def version() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return str(project["project"]["version"])
 
 
+DIRECTORY: Final = click.argument("directory", type=click.Path(path_type=Path))
+
+
 @main.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@DIRECTORY
 def wheel(directory: Path) -> None:
     """Build the wheel from the files that git knows."""
     click.echo(build_distribution("wheel", directory))
 
 
 @main.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@DIRECTORY
 def sdist(directory: Path) -> None:
     """Build the source distribution from the files that git knows."""
     click.echo(build_distribution("sdist", directory))
 
 
 @main.command()
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--only", type=click.Choice(["collector", "edge"]), help="Only this one's package.")
-@click.option(
-    "--compression",
-    type=click.Choice(("xz", "zstd", "gzip", "none")),
-    default="xz",
-    show_default=True,
-    help="Of the packages' files.",
-)
-def deb(directory: Path, only: str | None, compression: str) -> None:
-    """Build the Debian packages of agent and collector."""
-    with TemporaryDirectory(prefix="allomfree-deb-") as scratch:
-        own = build_distribution("wheel", Path(scratch))
-        for name in [only] if only else debian.PACKAGES:
-            package = debian.PACKAGES[name]
-            pins = {library: pinned for library, (pinned, _) in read_pins(name).items()}
-            file = debian.build(directory, package, own, pins, build_environment(), compression)
-            click.echo(f"{file}  {file.stat().st_size / 1e6:.1f} MB")
+@click.argument("name", type=click.Choice(list(EXTRAS)))
+@click.argument("site", type=click.Path(path_type=Path))
+@click.option("--pure", is_flag=True, help="Without what was compiled.")
+def libraries(name: str, site: Path, pure: bool) -> None:
+    """Copy a set's pinned libraries from this Python's own, for scripts/build-deb."""
+    for library, (pinned, _) in sorted(read_pins(name).items()):
+        try:
+            found = distribution(library)
+        except PackageNotFoundError:
+            raise click.ClickException(f"{library} is not installed; run ./scripts/test") from None
+        if found.version != pinned:
+            raise click.ClickException(
+                f"{library} {found.version} is installed, not {pinned}; run ./scripts/test"
+            )
+        for file in found.files or ():
+            if _is_wanted(file) and not (pure and file.suffix == ".so"):
+                _copy_recorded(found, file, site)
+
+
+def _is_wanted(file: PackagePath) -> bool:
+    """Not what pip made when it installed, and not a library's tests."""
+    if file.suffix == ".pyc" or "tests" in file.parts:
+        return False
+    if ".." in file.parts:  # a program for bin/, as NATS is; not a script for another Python
+        return not Path(str(file.locate())).read_bytes().startswith(b"#!")
+    return True
+
+
+def _copy_recorded(found: Distribution, file: PackagePath, site: Path) -> None:
+    """A file that is what its wheel said of it."""
+    source, target = Path(str(found.locate_file(file))), Path(os.path.normpath(site / file))
+    content = source.read_bytes()
+    if file.hash is not None:
+        digest = base64.urlsafe_b64encode(hashlib.new(file.hash.mode, content).digest())
+        if digest.rstrip(b"=").decode() != file.hash.value:
+            raise click.ClickException(
+                f"{source} is not as its wheel had it; remove .venv and try again"
+            )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+    target.chmod(0o755 if os.access(source, os.X_OK) and target.suffix != ".so" else 0o644)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import needs  # noqa: F401 - first: it explains what is not installed
+
+# isort: split
 import click
 
 ROOT: Final = Path(__file__).resolve().parents[1]
