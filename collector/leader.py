@@ -20,7 +20,7 @@ from typing import Final
 
 from collector.health import SHOWN, Status, Waiting
 from collector.ingest.admit import OpenCampaigns
-from collector.ingest.receipts import ReceiptPages, ReceiptPublisher
+from collector.ingest.receipts import ReceiptPublisher
 from collector.links import BrokerWatch, Link, Links, Publisher, Reconnector, Will
 from collector.records import Campaign
 from collector.rounds.publishing import Announcer, ResultPublisher
@@ -142,8 +142,7 @@ class Leader:
 
     def _forget_published(self) -> None:
         store, options, clock = self._store, self._options, self._clock
-        self._pages = ReceiptPages(options.namespace)
-        self._receipts = ReceiptPublisher(self._pages, store, clock, self._timing)
+        self._receipts = ReceiptPublisher(options.namespace, store, clock, self._timing)
         self._announcer = Announcer(store, options.namespace, options.home_assistant)
         self._results = ResultPublisher(store, options.namespace, clock, self._timing)
 
@@ -162,7 +161,15 @@ class Leader:
         """Take or keep the lease if it is time, and serve the leader's own connection."""
         if self._clock.boottime() >= self._next_renewal:
             self._renew()
-        if self._publisher is None or not self.leads:
+        if not self.leads:
+            return
+        self._serve()
+        if self._link is not None:
+            self._receipts.publish(self._link, self._campaigns.all)
+
+    def _serve(self) -> None:
+        """The leader's own connection, if it has one."""
+        if self._publisher is None:
             return
         made = self._publisher.attempt()
         if made is not None:
@@ -274,13 +281,13 @@ class Leader:
         for worker in self._store.fence(self._timing.fence_seconds):
             log.warning(FENCED, worker.number, worker.name, self._timing.fence_seconds)
         self.drain.update(self._store.workers())
-        self._pages.apply(self._store.fresh_receipts())
+        self._receipts.pages.apply(self._store.fresh_receipts())
         waiting = self._seal_due()
         link = self._link
         if link is not None and self.leads:
             self.answer_requests()
             self._results.publish(link, self._campaigns.all)
-            self._receipts.publish(link, self._campaigns.all)
+            self._receipts.upkeep(self._campaigns.all.values())
             self._stuck = self._broker.tick(link.link)
         final = [c for c in self._campaigns.all.values() if c.id not in waiting]
         delete_expired(self._store, final, self._clock.now())

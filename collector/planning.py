@@ -36,7 +36,7 @@ from protocol_spec.estimation import (
     median,
     midpoints,
 )
-from protocol_spec.limits import DEVICES_PER_PAGE, MAX_RECEIPT_PAGES, PAGE_TAGS
+from protocol_spec.limits import DEVICES_PER_PAGE, MAX_RECEIPT_PAGES
 from protocol_spec.mechanisms import MECHANISMS, Budget, default_levels, make_mechanism
 
 CONFIDENCE: Final = 0.95
@@ -161,7 +161,6 @@ class Plan:
     each: int
     lifetime_epsilon: float
     min_reports: int
-    receipts_warning: str | None = None
 
 
 # --- one question -------------------------------------------------------------------------------
@@ -485,17 +484,6 @@ def pages_for(devices: int) -> int:
     return min(max(1, math.ceil(devices / DEVICES_PER_PAGE)), MAX_RECEIPT_PAGES)
 
 
-def too_few_pages(pages: int, devices: int) -> str | None:
-    """What happens when more devices come than fit on the pages, and what to do before it does."""
-    if devices <= pages * PAGE_TAGS:
-        return None
-    return (
-        f"receipt_pages = {pages} has room for {pages * PAGE_TAGS:,} receipts at a time, and "
-        f"{devices:,} devices are expected. All are counted, but receipts take turns, and devices "
-        f"that miss theirs send again. Set receipt_pages = {pages_for(devices)} before opening"
-    )
-
-
 def plan_budget(
     attributes: tuple[Attribute, ...],
     budget: Budget,
@@ -533,8 +521,7 @@ def plan_budget(
 def plan_manifest(manifest: Manifest, *, n: int, f: float, precision: float | None) -> Plan:
     """The same for a manifest."""
     asked, needed = manifest.attributes, manifest.min_reports
-    planned = plan_budget(asked, manifest.budget, n=n, f=f, precision=precision, min_reports=needed)
-    return replace(planned, receipts_warning=too_few_pages(manifest.receipt_pages, n))
+    return plan_budget(asked, manifest.budget, n=n, f=f, precision=precision, min_reports=needed)
 
 
 def _attribute(case: Case, precision: float | None) -> AttributePlan:

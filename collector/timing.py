@@ -52,10 +52,7 @@ class Timing:
 
     step_seconds: float = 0.5  # for messages, before it does anything else
     upkeep_every_seconds: float = 0.5
-    receipts_every_seconds: float = 2.0
-    # A receipt page goes to every device that shares it: a large one is published less often, but
-    # the largest, of 32 kB, before a device that waits for it sends again (15 s).
-    receipt_bytes_per_second: float = 4096.0
+    receipts_every_seconds: float = 2.0  # the same page; devices look 3 s after sending
     # A round is sealed when a marker of the collector's own has come back from the broker. Where
     # unacknowledged messages are redelivered later, the marker is sent only this long after a
     # reconnect (NATS waits 30 s before redelivery), ...

@@ -124,8 +124,8 @@ class Runner:
         schedule = self._schedule(membership)
         if schedule.is_postponed:
             return schedule.failure
-        if doubted := self._doubted(membership, allowed):
-            return doubted
+        if reason := self._put_off(membership, allowed):
+            return reason
         if self.clock.wall() < schedule.moment(membership, allowed):
             return "waiting for this round's moment"
         self.delivery.reload()  # whatever happens next
@@ -138,10 +138,14 @@ class Runner:
             log.info("%s: report for round %d drawn and stored", membership.name, drawn.round)
         return "report drawn"
 
-    def _doubted(self, membership: Membership, allowed: Due) -> Wait | None:
-        """Why to wait because of the clock: what the collector says of its rounds is a hint."""
+    def _put_off(self, membership: Membership, allowed: Due) -> str | None:
+        """Why to wait although a report is due: because of its end, or because of the clock, about
+        which the collector's state is a hint."""
         name = membership.name
-        state = self.delivery.queues[name].state
+        queue = self.delivery.queues[name]
+        if queue.is_closed:
+            return "the collector has closed the campaign"
+        state = queue.state
         is_ahead = is_ahead_of(state, membership.manifest, self.clock)
         if is_ahead and name not in self._warned:
             log.warning("%s: this clock is ahead of the collector's; one of them is wrong", name)

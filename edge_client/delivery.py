@@ -4,7 +4,8 @@ Claims: what is in the outbox is sent, the same bytes each time, after every rec
 growing pauses, until a receipt, its deadline, or the end of the campaign; at most a window of
 reports is unacknowledged at once (R16). Nothing that arrives can cause a draw: a receipt, a
 deadline or the campaign's end only lets a row leave the outbox; anything else that arrives changes
-nothing (I5, I16).
+nothing (I5, I16). A receipt page is read only when a report may be on it, and at most twice for a
+report that the collector counts at once: links may be metered (A7).
 
 Everything happens in the caller's thread. Time that decides *whether* comes from the wall clock;
 time that only spaces retries comes from the boot-time one.
@@ -13,10 +14,12 @@ time that only spaces retries comes from the boot-time one.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from edge_client.agent import Agent
 from edge_client.clock import Clock
@@ -43,17 +46,50 @@ from protocol_spec.programs.settings import parse_broker
 
 log = logging.getLogger("allomfree.edge")
 
+FIRST_PAGES: Final = 2  # to be read when a report was sent for the first time; later, one each time
+ANSWER_SECONDS: Final = 10.0  # that an acknowledgement or a receipt page is waited for
+
 
 @dataclass(slots=True)
 class Outgoing:
-    """A queued report, and when to send it next, by the boot-time clock."""
+    """A queued report, when to send it next, and when to look for its receipt, by the boot-time
+    clock."""
 
     row: Queued
     topic: str
+    receipt_topic: str
     tag: bytes
     attempts: int = 0
     next_try: float = 0.0
-    is_awaited: bool = False  # sent on this connection: a receipt may come
+    look_at: float = math.inf  # soon after the broker has it
+    wait_until: float = 0.0  # for the broker's answer, then for the page
+    pages_left: int = 0
+
+    def sent(self, now: float, pause: float) -> None:
+        self.next_try, self.look_at, self.wait_until = now + pause, math.inf, now + ANSWER_SECONDS
+        self.pages_left = 1 if self.attempts else FIRST_PAGES
+        self.attempts += 1
+
+    def acknowledged(self, look_at: float) -> None:
+        """The broker has it; the collector's next page should show it."""
+        self.look_at, self.wait_until = look_at, math.inf
+
+    def reads(self, now: float) -> bool:
+        """Whether its receipt page is worth reading now. It is waited for from the first time on,
+        which may be long after `look_at` on a device that was asleep."""
+        if self.look_at > now:
+            return False
+        self.wait_until = min(self.wait_until, now + ANSWER_SECONDS)
+        return self.is_expected(now)
+
+    def is_expected(self, now: float) -> bool:
+        """Whether an answer or a receipt may come soon."""
+        return now < self.wait_until and self.pages_left > 0
+
+    def read(self, tags: Collection[bytes]) -> bool:
+        """Whether its receipt is on a page that came."""
+        self.pages_left = 0 if self.tag in tags else self.pages_left - 1
+        return self.tag in tags
 
 
 @dataclass(slots=True)
@@ -70,19 +106,29 @@ class CampaignQueue:
     def name(self) -> str:
         return self.membership.name
 
-    @property
-    def topics(self) -> list[str]:
-        """What to subscribe to: the campaign's state, and the receipts that may be ours."""
-        member = self.membership
-        page = receipt_page(member.manifest, member.device)
-        return [member.topics.state, member.topics.receipts_for(page)]
+    def topics(self, now: float) -> Iterator[str]:
+        """What to be subscribed to now: the campaign's state, and pages that may have receipts."""
+        yield self.membership.topics.state
+        for report in self.reports.values():
+            if report.reads(now):
+                yield report.receipt_topic
+
+    def is_busy(self, now: float) -> bool:
+        """Whether there is something to send, or something may come soon."""
+        reports = self.reports.values()
+        return any(report.next_try <= now or report.is_expected(now) for report in reports)
 
     def add(self, row: Queued) -> None:
         """A report that is in the outbox; one that is known keeps its progress."""
         if row.round not in self.reports:
-            member = self.membership
-            tag = receipt_tag(member.manifest, row.round, member.device)
-            self.reports[row.round] = Outgoing(row, member.topics.report(member.device), tag)
+            manifest, device = self.membership.manifest, self.membership.device
+            topics, page = self.membership.topics, receipt_page(manifest, device)
+            self.reports[row.round] = Outgoing(
+                row,
+                topics.report(device),
+                topics.receipt(row.round, page),
+                receipt_tag(manifest, row.round, device),
+            )
 
     def follow(self, rows: list[Queued]) -> None:
         """Hold exactly what is queued in the store: the owner may have withdrawn the rest."""
@@ -106,25 +152,32 @@ class CampaignQueue:
                 self.reports.pop(number, None)
             self.fates = {}
 
-    def handle(self, topic: str, payload: bytes) -> bool:
-        """Note a receipt; returns whether the message says that the campaign is closed."""
+    @property
+    def is_closed(self) -> bool:
+        """Whether the collector has closed the campaign."""
+        return self.state is not None and self.state.presence is Presence.CLOSED
+
+    def handle(self, topic: str, payload: bytes, now: float) -> None:
+        """Note what the collector says of itself, or a receipt."""
         topics, digest = self.membership.topics, digest8(self.membership.manifest)
         if topic == topics.state:
             state = decode_state(payload)
             if isinstance(state, Rejected) or state.digest8 != digest:
-                return False
+                return
             self.state = state
-            return state.presence is Presence.CLOSED
-        if topic.startswith(topics.receipt_root):
+            if self.is_closed:  # what it counted before is on a page by now
+                for report in self.reports.values():
+                    if report.is_expected(now):
+                        report.acknowledged(now)
+        elif topic.startswith(topics.receipt_root):
             page = decode_receipts(payload)
             if isinstance(page, Rejected) or page.digest8 != digest:
-                return False
-            report = self.reports.get(page.round)
-            if report and report.tag in page.tags and self.fates.get(page.round) != "counted":
+                return
+            sent = self.reports.get(page.round)
+            if sent and sent.read(page.tags) and self.fates.get(page.round) != "counted":
                 self.trace("receipt seen")
                 self.fates[page.round] = "counted"
                 log.info("%s: round %d was counted", self.name, page.round)
-        return False
 
 
 @dataclass(slots=True)
@@ -143,7 +196,8 @@ class Connection:
     link: Link | None = None
     trouble: str = ""
     _version: Version = MQTT_5
-    _in_flight: set[int] = field(default_factory=set)
+    _in_flight: dict[int, Outgoing] = field(default_factory=dict)
+    _subscribed: set[str] = field(default_factory=set)
     _backoff: Backoff = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,44 +232,15 @@ class Connection:
             self.link.close()
             self.link = None
 
-    def subscribe(self, queues: Sequence[CampaignQueue]) -> None:
-        if self.link:
-            for queue in queues:
-                self.link.subscribe(queue.topics)
-
-    def send(self, queues: Sequence[CampaignQueue]) -> None:
-        """Send what is due, as far as the window allows.
-
-        A receipt may have passed us by: a page reaches us with QoS 0, and a broker may take a
-        subscription between handing a page on and keeping it. It is not published again unless it
-        changes, so sending again also subscribes again, for what is retained.
-        """
-        now = self.clock.boottime()
-        for queue in queues:
-            again = False
-            for report in queue.reports.values():
-                if self.link is None or not self.link.ready or not self.link.free:
-                    break
-                if report.next_try <= now:
-                    again = again or report.is_awaited
-                    self._send(self.link, report, now)
-            if again:
-                self.subscribe([queue])
-
-    def _send(self, link: Link, report: Outgoing, now: float) -> None:
-        self.trace("sending")
-        self._in_flight.add(link.publish(report.topic, report.row.payload))
-        self.trace("sent")
-        first, longest = self.timing.resend_seconds, self.timing.resend_longest_seconds
-        report.next_try = now + backoff_pause(first, longest, report.attempts, self.entropy)
-        report.attempts += 1
-        report.is_awaited = True
-
-    def listen(self, queues: Sequence[CampaignQueue], wait: float) -> list[Message]:
-        link = self.link
+    def exchange(self, queues: Sequence[CampaignQueue], wait: float) -> list[Message]:
+        """Send what is due, ask for what may come, and return what arrived."""
+        link, now = self.link, self.clock.boottime()
         if link is None:
             return []
         was_ready = link.ready
+        if was_ready:
+            self.subscribe(queues)
+            self._send_due(link, queues, now)
         arrived = link.step(wait)
         if link.ready and not was_ready:
             self._connected(link, queues)
@@ -225,27 +250,60 @@ class Connection:
             self._back_off(link.lost)
         return arrived
 
+    def _send_due(self, link: Link, queues: Sequence[CampaignQueue], now: float) -> None:
+        """As far as the window allows, with a pause that grows each time."""
+        first, longest = self.timing.resend_seconds, self.timing.resend_longest_seconds
+        due = (r for queue in queues for r in queue.reports.values() if r.next_try <= now)
+        for report in due:
+            if not link.free:
+                return
+            self.trace("sending")
+            self._in_flight[link.publish(report.topic, report.row.payload)] = report
+            self.trace("sent")
+            report.sent(now, backoff_pause(first, longest, report.attempts, self.entropy))
+
+    def subscribe(self, queues: Sequence[CampaignQueue]) -> None:
+        """To what is wanted now and to nothing else.
+
+        A page that was missed is not published again unless it changes: it comes with QoS 0, and a
+        broker may take a subscription between handing a page on and keeping it. So whoever sends
+        again subscribes again, and gets what is retained.
+        """
+        if self.link is None or not self.link.ready:
+            return
+        now = self.clock.boottime()
+        wanted = {topic for queue in queues for topic in queue.topics(now)}
+        if gone := self._subscribed - wanted:
+            self.link.unsubscribe(sorted(gone))
+        if new := wanted - self._subscribed:
+            self.link.subscribe(sorted(new))
+        self._subscribed = wanted
+
     def _connected(self, link: Link, queues: Sequence[CampaignQueue]) -> None:
         """On a new connection everything without a receipt is sent again."""
         self._version = link.version
         self.trouble = ""
         self._backoff.connected()
         self._in_flight.clear()
+        self._subscribed = set()
         for queue in queues:
             for report in queue.reports.values():
-                report.next_try, report.is_awaited = 0.0, False
-        self.subscribe(queues)
+                report.next_try = 0.0
         log.info("connected to %s", self.broker)
 
     def _acknowledged(self, number: int, refusal: str | None) -> None:
         self.trace("acknowledged")
         self._backoff.carried()
-        if number not in self._in_flight:
+        report = self._in_flight.pop(number, None)
+        if report is None:
             return
-        self._in_flight.remove(number)
         self.trouble = f"the broker refused a report ({refusal})" if refusal else ""
         if refusal:
             log.warning("%s; it stays queued and is tried again", self.trouble)
+        else:
+            now = self.clock.boottime()
+            before_next = (report.next_try - now) / 2
+            report.acknowledged(now + min(self.timing.receipt_seconds, before_next))
 
     def _back_off(self, reason: str) -> None:
         reason += self.connector.note(parse_broker(self.broker))
@@ -295,10 +353,13 @@ class Delivery:
         if version != self._seen:
             self._seen = version
             self._read_store()
+        now = self._clock.boottime()
         try:
-            for queue in self.queues.values():
+            for queue in list(self.queues.values()):
                 queue.expire(self._clock.wall())
                 queue.settle(self._store)
+                if queue.is_closed and not any(r.is_expected(now) for r in queue.reports.values()):
+                    self._close_campaign(queue)
         except StorageFailure as error:  # tried again, and meanwhile the rows stay
             log.warning("%s", error, extra={"state": Problem.DISK_FULL})
 
@@ -312,9 +373,10 @@ class Delivery:
             time.sleep(wait)
         for broker, connection in linked:
             queues = self._queues_of(broker)
-            connection.send(queues)
-            for message in connection.listen(queues, wait / len(linked)):
-                self._handle(message)
+            for message in connection.exchange(queues, wait / len(linked)):
+                for queue in queues:
+                    queue.handle(message.topic or "", message.payload, self._clock.boottime())
+            connection.subscribe(queues)  # not to what has been read
 
     def close(self) -> None:
         """Disconnect from every broker; what is queued stays in the store."""
@@ -348,9 +410,6 @@ class Delivery:
                 queue.follow(self._store.reports(member.name, queued_only=True))
                 queues[member.name] = queue
         self.queues = queues
-        for broker, connection in self.connections.items():
-            if connection.is_ready:
-                connection.subscribe(self._queues_of(broker))
 
     def _queues_of(self, broker: str) -> list[CampaignQueue]:
         return [queue for queue in self.queues.values() if queue.membership.broker == broker]
@@ -370,19 +429,9 @@ class Delivery:
                 trace=self._trace,
             )
 
-    def _handle(self, message: Message) -> None:
-        for queue in list(self.queues.values()):
-            if queue.handle(message.topic or "", message.payload):
-                try:
-                    self._close_campaign(queue)
-                except StorageFailure as error:  # it is retained: received again after a reconnect
-                    log.warning("%s", error, extra={"state": Problem.DISK_FULL})
-
     def _close_campaign(self, queue: CampaignQueue) -> None:
         at, name = int(self._clock.wall()), queue.name
-        queue.settle(self._store)  # what has a receipt was counted before the end
         self._store.finish(name, dict.fromkeys(queue.reports, "closed"))
         self._store.set_status(name, "left", at, "closed by the collector")
-        del self.queues[name]
-        self.reload()
+        self._read_store()
         log.info("%s: the collector has closed the campaign", name)

@@ -58,6 +58,9 @@ class Link(Protocol):
     def subscribe(self, filters: Iterable[str]) -> None:
         """Ask for messages with QoS 0: all that an agent reads is retained or repeated."""
 
+    def unsubscribe(self, filters: Iterable[str]) -> None:
+        """Ask for no more of these; what is on its way still comes."""
+
     def publish(self, topic: str, payload: bytes) -> int:
         """Hand a message to the broker, QoS 1; the returned number comes back from `answers`.
 
@@ -118,6 +121,11 @@ class PahoLink(ClientLink):
     def subscribe(self, filters: Iterable[str]) -> None:
         for name in filters:
             self._client.subscribe(name, qos=0)
+
+    def unsubscribe(self, filters: Iterable[str]) -> None:
+        for name in filters:
+            self._client.unsubscribe(name)
+        self._client.flush()
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
         """Send a PUBLISH without any property."""

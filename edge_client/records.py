@@ -33,6 +33,7 @@ class Timing:
     step_seconds: float = 1.0  # one turn of the loop, if nothing happens
     resend_seconds: float = 15.0  # after the first sending; doubles
     resend_longest_seconds: float = 900.0
+    receipt_seconds: float = 3.0  # until a collector has published the receipt of what it got
     reconnect_seconds: float = 2.0  # after the first failure; doubles
     reconnect_longest_seconds: float = 300.0
     stable_after_seconds: float = 5.0  # a connection that lasted this long resets the pause

@@ -125,10 +125,6 @@ class Topics:
         """One page of receipts of one round, retained until the round's deadline."""
         return f"{self.receipt_root}{round_number}/{page}"
 
-    def receipts_for(self, page: int) -> str:
-        """Filter: the one page that a device needs, of every round."""
-        return f"{self.receipt_root}+/{page}"
-
     def result(self, attribute: str, round_number: int | None = None) -> str:
         """An attribute's histogram: of one round, or the latest one."""
         suffix = "" if round_number is None else f"/{round_number}"

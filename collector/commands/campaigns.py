@@ -38,7 +38,6 @@ from collector.planning import (
     NumbersPlan,
     Plan,
     plan_manifest,
-    too_few_pages,
 )
 from collector.records import NO_CAMPAIGN
 from collector.results.tables import instant
@@ -46,7 +45,6 @@ from collector.results.words import median_between, quantity, rounds_name
 from collector.settings import Settings
 from collector.store import Store
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem, is_trial
-from protocol_spec.limits import PAGE_TAGS
 from protocol_spec.mechanisms import DEFAULT_MECHANISM, MECHANISMS
 from protocol_spec.programs.cli import AS_JSON, completed
 from protocol_spec.programs.output import allow_colours
@@ -98,10 +96,8 @@ def plan_text(plan: Plan) -> str:
             f"{plan.rounds:,} rounds, lifetime bound {plan.lifetime_epsilon:g}"
         ),
         f"half-widths of 95 % intervals at a true frequency of {plan.f:g}, in percentage points",
-        f"set receipt_pages to about {plan.receipt_pages} (a thousand devices per page)",
+        f"state devices = {plan.n} in the manifest; receipts then take {plan.receipt_pages} pages",
     ]
-    if plan.receipts_warning is not None:
-        lines.append(f"careful: {plan.receipts_warning}")
     for a in plan.attributes:
         lines += ["", f"{a.name} ({a.k} values): {a.protocol} ({a.why})"]
         lines += [f"  {line}" for line in _attribute_lines(a, plan)]
@@ -238,9 +234,6 @@ def open(  # noqa: A001 - the verb
         from collector.service import publish_invitation  # noqa: PLC0415
 
         trouble = publish_invitation(known, campaign, signature)
-    pages = loaded.receipt_pages
-    receipts = f"Receipts of {pages * PAGE_TAGS:,} devices at a time (receipt_pages = {pages})"
-    few = too_few_pages(pages, loaded.devices)
     trust = ""  # where the broker was configured here, the device's credential contains it
     if known.ca_file is not None and not BrokerDirectory.exists(known.broker_dir):
         trust = f" --ca-file {shlex.quote(str(known.ca_file))}"
@@ -255,7 +248,6 @@ def open(  # noqa: A001 - the verb
         "running": running,
         "published": running or (alone and trouble is None),
         "trouble": trouble,
-        "receipts": receipts if few is None else f"Careful: {few}",
     }
     show(facts, as_json, _opened_text)
 
@@ -283,7 +275,6 @@ def _opened_text(facts: Facts) -> str:
         f"Opened {facts['campaign']}{' (a TRIAL)' if facts['trial'] else ''}",
         f"Digest {facts['digest']}",
         f"Signed by {facts['operator']}" if facts["operator"] else _UNSIGNED,
-        facts["receipts"],
     ]
     if facts["published"]:
         lines.append("Published: devices can join it now.")

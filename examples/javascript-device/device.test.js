@@ -170,6 +170,7 @@ test("what is sent is what was stored, again after a reconnect", () => {
     connected: true,
     publish: (topic, bytes, { qos, retain }) => sent.push([topic, bytes.toString("hex"), qos, retain]),
     subscribe: () => {},
+    unsubscribe: () => {},
   };
   one.device.send(client, 0);
   one.device.send(client, 0); // not again before its pause is over
@@ -180,17 +181,37 @@ test("what is sent is what was stored, again after a reconnect", () => {
   assert.deepEqual(sent[0].slice(1), [one.state().outbox[0], 1, false]);
 });
 
-test("whoever sends again asks for the receipts again", (t) => {
+test("a page is read once the broker has the report, twice at most, and once for each sending", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
   const one = joined("plain");
   one.draw(0);
-  const asked = [];
-  const client = { connected: true, publish: () => {}, subscribe: (topics) => asked.push(...topics) };
+  const topic = one.device.topics.receipt(0, one.device.page);
+  const { digest, digest8 } = one.device.manifest;
+  const page = (device) => encodeMessage("receipts", { digest8, round: 0, page: one.device.page, tags: tagOf(digest, 0, device) });
+  let read = false;
+  const client = {
+    connected: true,
+    publish: (_topic, _bytes, _options, done) => done(),
+    subscribe: (asked) => (read ||= asked === topic),
+    unsubscribe: (asked) => (read &&= asked !== topic),
+  };
+  one.device.connected(client);
   one.device.send(client, 0);
-  assert.deepEqual(asked, []);
+  assert.equal(read, false);
+  t.mock.timers.tick(3000);
+  for (const left of [true, false]) {
+    assert.equal(read, true);
+    one.device.hear(topic, page("another"));
+    assert.equal(read, left);
+  }
   const later = performance.now() + 3_600_000;
   t.mock.method(performance, "now", () => later);
   one.device.send(client, 0);
-  assert.ok(asked.includes(one.device.topics.receiptsFor(one.device.page)));
+  t.mock.timers.tick(3000);
+  assert.equal(read, true);
+  one.device.hear(topic, page(one.state().device));
+  assert.equal(read, false);
+  assert.equal(one.device.waiting, 0);
 });
 
 test("a memory that is gone or older is refused; one that was never used is new", () => {

@@ -139,7 +139,6 @@ each("topics", "built", Object.entries(topics.built), ([name, wanted]) => {
     thresholds: built.thresholds,
     state: built.state,
     receipt: built.receipt(round, page),
-    receipts_for: built.receiptsFor(page),
     report: built.report(device),
     request: built.request(device),
     response: built.response(device),

@@ -15,7 +15,9 @@ from tests.support.edge_processes import environment
 from tests.support.killable_agents import trusting_link
 from tests.support.warm_starts import WarmProcess
 
-TIMING = Timing(resend_seconds=1.0, reconnect_seconds=0.2, reconnect_longest_seconds=0.5)
+TIMING = Timing(
+    resend_seconds=1.0, receipt_seconds=0.1, reconnect_seconds=0.2, reconnect_longest_seconds=0.5
+)
 
 
 class Fleet:

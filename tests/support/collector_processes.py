@@ -264,7 +264,6 @@ QUICK: Final = Timing(
     step_seconds=0.1,
     upkeep_every_seconds=0.1,
     receipts_every_seconds=0.2,
-    receipt_bytes_per_second=1e6,
     reconnect_seconds=0.2,
     reconnect_longest_seconds=1.0,
     storage_retry_seconds=0.2,

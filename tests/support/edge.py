@@ -236,7 +236,12 @@ class Connections:
         self.execute(f"PRAGMA query_only = {'ON' if refuse else 'OFF'}")
 
 
-QUICK: Final = Timing(step_seconds=0.02, reconnect_seconds=0.01, reconnect_longest_seconds=0.02)
+QUICK: Final = Timing(
+    step_seconds=0.02,
+    receipt_seconds=0.0,
+    reconnect_seconds=0.01,
+    reconnect_longest_seconds=0.02,
+)
 
 
 def runner_of(

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import os from "node:os";
 import { placeOf, readManifest } from "./manifest.js";
 import { decodeMessage, hasTag, pageOf, reportOf, tagOf, topicsOf } from "./messages.js";
-import { RESEND, pause } from "./link.js";
+import { RECEIPT, RESEND, pause } from "./link.js";
 import { systemEntropy, uniform } from "./noise.js";
 import { isTrial, madeUpValue } from "./trial.js";
 import { mostMemos, randomiser } from "./mechanisms.js";
@@ -40,7 +40,8 @@ export function join(memory, manifestBytes, { address, device, now = Date.now() 
 }
 
 export class Device {
-  #sent = {}; // round: { times, next }, of this process
+  #sent = {}; // round: { times, next, pages }, of this process
+  #client; // of the current connection
 
   constructor(memory, source, say, steady = os.uptime) {
     this.memory = memory;
@@ -149,20 +150,23 @@ export class Device {
   #sendOne(client, round, bytes) {
     const sent = (this.#sent[round] ??= { times: 0, next: 0 });
     if (performance.now() < sent.next) return;
-    sent.next = performance.now() + pause(RESEND, sent.times++);
-    if (sent.times > 1) this.#askForReceipts(client); // a page may have passed us by (M43)
+    const wait = pause(RESEND, sent.times++);
+    sent.next = performance.now() + wait;
+    sent.pages = sent.times > 1 ? 1 : 2; // to be read, at most (M118)
+    const receipts = this.topics.receipt(round, this.page);
+    client.unsubscribe(receipts);
     const topic = this.topics.report(this.#joined.device);
-    client.publish(topic, Buffer.from(bytes, "hex"), { qos: 1, retain: false });
+    client.publish(topic, Buffer.from(bytes, "hex"), { qos: 1, retain: false }, (error) => {
+      const read = () => client.connected && round in this.#joined.outbox && client.subscribe(receipts, { qos: 0 });
+      if (!error) setTimeout(read, Math.min(RECEIPT, wait / 2)).unref();
+    });
   }
 
   /** After a reconnect everything is sent again; what is read is retained, so QoS 0 will do (M17). */
   connected(client) {
     this.#sent = {};
-    this.#askForReceipts(client);
-  }
-
-  #askForReceipts(client) {
-    client.subscribe([this.topics.state, this.topics.receiptsFor(this.page)], { qos: 0 });
+    this.#client = client;
+    client.subscribe(this.topics.state, { qos: 0 });
   }
 
   /** Nothing that arrives can cause a draw: at most a report is dropped, or the campaign is over. */
@@ -175,9 +179,10 @@ export class Device {
     const page = decodeMessage("receipts", payload);
     if (!this.#isOurs(page) || topic !== this.topics.receipt(page.round, this.page)) return false;
     const tag = tagOf(this.manifest.digest, page.round, this.#joined.device);
-    if (page.round in this.#joined.outbox && hasTag(page.tags, tag)) {
-      this.#drop(page.round, "counted");
-    }
+    const sent = this.#sent[page.round];
+    const counted = page.round in this.#joined.outbox && hasTag(page.tags, tag);
+    if (counted) this.#drop(page.round, "counted");
+    if (counted || (sent && --sent.pages <= 0)) this.#client?.unsubscribe(topic); // M118
     return false;
   }
 

@@ -11,6 +11,7 @@ export const jittered = (milliseconds) =>
 const SECOND = 1000;
 const STEADY = 5 * SECOND;
 const RECONNECT = [2 * SECOND, 300 * SECOND];
+export const RECEIPT = 3 * SECOND;
 export const RESEND = [15 * SECOND, 900 * SECOND];
 export const pause = ([first, longest], times) => jittered(Math.min(longest, first * 2 ** times));
 

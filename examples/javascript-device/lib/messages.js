@@ -112,7 +112,6 @@ export const topicsOf = (namespace, campaign) => {
     thresholds: `${root}/pub/thresholds`,
     state: `${root}/pub/state`,
     receipt: (round, page) => `${root}/pub/receipt/${round}/${page}`,
-    receiptsFor: (page) => `${root}/pub/receipt/+/${page}`,
     report: (device) => `${root}/up/${device}/report`,
     request: (device) => `${root}/up/${device}/request`,
     response: (device) => `${root}/down/${device}/response`,

@@ -170,7 +170,7 @@ TOUR = document(
     choose_for="pooled",
     max_values=2,
     devices=120_001,
-    receipt_pages=121,
+    receipt_pages=481,
     operator=KEY,
     rounds={"drain": 90},
 )

@@ -86,7 +86,7 @@ def test_a_manifest_is_planned_with_its_own_budget_and_protocols() -> None:
     planned = plan_manifest(three_questions(), n=3500, f=0.2, precision=None)
     assert [a.name for a in planned.attributes] == ["fuel", "town", "colour"]
     assert [a.protocol for a in planned.attributes] == ["L-GRR", "L-GRR", "L-OSUE"]
-    assert (planned.eps_inf, planned.eps_1, planned.receipt_pages) == (2.0, 0.6, 4)
+    assert (planned.eps_inf, planned.eps_1, planned.receipt_pages) == (2.0, 0.6, 14)
     both = [calibrate(p, k=8, eps_inf=2.0, eps_1=0.6).variance(1) for p in ("L-GRR", "L-OSUE")]
     (chosen,), (named,) = plan(attribute(8)), plan(attribute(8, "L-SUE"))
     assert chosen.why == f"variance of one answer: L-GRR {both[0]:.4g}, L-OSUE {both[1]:.4g}"

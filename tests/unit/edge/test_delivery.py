@@ -17,6 +17,7 @@ import pytest
 from edge_client import EdgeClient
 from edge_client.agent import Agent
 from edge_client.daemon import Runner
+from edge_client.delivery import ANSWER_SECONDS, FIRST_PAGES
 from edge_client.records import Timing
 from edge_client.status import HEARTBEAT_BYTES, HEARTBEAT_FILE, Heartbeat, last_heartbeat
 from edge_client.store import Store
@@ -38,10 +39,11 @@ from tests.support.edge import (
     daily,
     last_state,
     only,
+    receipt,
     runner_of,
 )
 
-SLOW = Timing(step_seconds=0.0)
+SLOW = Timing(step_seconds=0.0, receipt_seconds=0.0)
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def fates(agent: Agent) -> list[str]:
     return [row.fate for row in agent.store.reports(only(agent).name)]
 
 
-def turn(runner: Runner, times: int = 3) -> None:
+def turn(runner: Runner, times: int = 5) -> None:
     for _ in range(times):
         runner.tick(wait=0.0)
 
@@ -119,7 +121,7 @@ def test_a_receipt_that_comes_with_the_end_counts(
 
 
 def test_what_is_queued_when_the_campaign_ends_is_closed(
-    agent: Agent, broker: MemoryBroker, runner: Runner
+    agent: Agent, clock: FakeClock, broker: MemoryBroker, runner: Runner
 ) -> None:
     tally = MemoryTally(broker, daily(), receipts=False)
     turn(runner)
@@ -127,6 +129,9 @@ def test_what_is_queued_when_the_campaign_ends_is_closed(
     turn(runner)
     assert fates(agent) == ["queued"], "that was another campaign's end"
     broker.publish(tally.topics.state, State(digest8(daily()), Presence.CLOSED, None).encode())
+    turn(runner)
+    assert fates(agent) == ["queued"], "its receipt may be on its page"
+    clock.pass_time(ANSWER_SECONDS)
     turn(runner)
     assert fates(agent) == ["closed"]
 
@@ -229,10 +234,17 @@ def test_one_broker_that_returns_does_not_hurry_another(
 
 
 class InattentiveLink(DeviceLink):
-    """Receives what is retained when it subscribes, and loses all else: a page comes with QoS 0."""
+    """Loses the first page of receipts: it comes with QoS 0."""
+
+    lost_pages = 0
 
     def step(self, timeout_seconds: float) -> list[Message]:
-        return [message for message in super().step(timeout_seconds) if message.retained]
+        arrived = super().step(timeout_seconds)
+        pages = [message for message in arrived if "/receipt/" in (message.topic or "")]
+        if not pages or self.lost_pages:
+            return arrived
+        self.lost_pages = len(pages)
+        return [message for message in arrived if message not in pages]
 
 
 def test_a_receipt_that_was_missed_is_asked_for_again(agent: Agent, clock: FakeClock) -> None:
@@ -251,6 +263,45 @@ def test_a_receipt_that_was_missed_is_asked_for_again(agent: Agent, clock: FakeC
         turn(runner)
     assert fates(agent) == ["counted"]
     assert len(tally.deliveries) == 2
+
+
+class CountingLink(DeviceLink):
+    """Counts the pages of receipts that it is sent."""
+
+    pages = 0
+
+    def step(self, timeout_seconds: float) -> list[Message]:
+        arrived = super().step(timeout_seconds)
+        CountingLink.pages += sum("/receipt/" in (message.topic or "") for message in arrived)
+        return arrived
+
+
+def test_a_page_is_read_only_while_a_receipt_may_be_on_it(agent: Agent, clock: FakeClock) -> None:
+    """At most two for a report, though others on the page report all the time (A7)."""
+    server, campaign = MemoryBroker(), daily()
+    CountingLink.pages = 0
+
+    def link(broker: BrokerUrl, *_: object, version: Version, **__: object) -> DeviceLink:
+        return CountingLink(server, broker, version)
+
+    def minute(*others: bytes) -> None:
+        for _ in range(60):
+            for content in others:
+                server.publish(topic, content, retain=True)
+            runner.tick(wait=0.0)
+            clock.pass_time(1.0)
+
+    tally = MemoryTally(server, campaign, receipts=False)
+    timing = Timing(step_seconds=0.0)
+    with closing(runner_of(agent, lambda _: "wood", make_link=link, timing=timing)) as runner:
+        topic, page = receipt(campaign, only(agent).device, 0)
+        minute(page[:-4] + b"else")
+        resent = len(tally.deliveries) - 1
+        assert CountingLink.pages == FIRST_PAGES + resent, "one for each time it was sent again"
+        tally.receipts = True
+        minute()
+    assert fates(agent) == ["counted"]
+    assert CountingLink.pages == FIRST_PAGES + resent + 1
 
 
 def test_a_manifest_that_the_broker_did_not_give_at_once(state: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_fields_default_is_that_of_the_code(field: str, default: str) -> None:
 
 def test_defaults_that_follow_from_the_mechanism() -> None:
     """M62, M66, and `rounds.each`: the words of the table, once more with other fields."""
-    once = copy.deepcopy(DOCUMENT) | {"reporting": "once", "devices": 2001}
+    once = copy.deepcopy(DOCUMENT) | {"reporting": "once", "devices": 501}
     for name in ("eps_1", "receipt_pages"):
         del once[name]
     del once["rounds"]["each"]
@@ -125,8 +125,8 @@ def test_defaults_that_follow_from_the_mechanism() -> None:
     assert Manifest(**manifest.read_manifest(once)).attributes[1].changes is True
 
 
-@pytest.mark.parametrize(("devices", "pages"), [(1, 1), (1000, 1), (1001, 2), (10**12, 65_536)])
-def test_a_page_for_each_thousand_devices(devices: int, pages: int) -> None:
+@pytest.mark.parametrize(("devices", "pages"), [(1, 1), (250, 1), (251, 2), (10**12, 65_536)])
+def test_a_page_for_each_250_devices(devices: int, pages: int) -> None:
     changed = {name: value for name, value in DOCUMENT.items() if name != "receipt_pages"}
     read = manifest.read_manifest(changed | {"devices": devices})
     assert read["receipt_pages"] == pages

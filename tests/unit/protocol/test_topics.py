@@ -27,7 +27,6 @@ def test_topics_are_built_as_published() -> None:
         "thresholds": TOPICS.thresholds,
         "state": TOPICS.state,
         "receipt": TOPICS.receipt(number, page),
-        "receipts_for": TOPICS.receipts_for(page),
         "result": TOPICS.result(attribute),
         "result_of_round": TOPICS.result(attribute, number),
         "result_json": TOPICS.result_json(attribute),

@@ -68,24 +68,12 @@ def test_plan_prints_what_it_reports_as_json(cli: Cli, file: Path) -> None:
     assert 'choose_for = "pooled": L-GRR' in text
 
 
-def test_plan_warns_of_too_few_receipt_pages(cli: Cli, file: Path) -> None:
-    """16 pages of 8192 receipts (F5)."""
-    fits = facts_of(cli("plan", file, "--devices", 131_072, "--json"))
-    assert (fits["receipt_pages"], fits["receipts_warning"]) == (132, None)
-    crowd = facts_of(cli("plan", file, "--devices", 270_000, "--json"))
-    assert "room for 131,072 receipts at a time" in crowd["receipts_warning"]
-    assert "Set receipt_pages = 270" in crowd["receipts_warning"]
-    assert f"careful: {crowd['receipts_warning']}" in cli("plan", file, "--devices", 270_000).stdout
-
-
-def test_open_reports_the_room_for_receipts(cli: Cli, home: Path, data: Path) -> None:
-    """The number of pages cannot change afterwards (F5)."""
-    place = home / "crowd.toml"
-    for devices, begins in ((10_000, "Receipts of 81,920 devices"), (100_000, "Careful: ")):
-        place.write_text(f"devices = {devices}\nreceipt_pages = 10\n{rooms()}")
-        receipts = opened(cli, data, place)["receipts"]
-        assert receipts.startswith(begins)
-        assert receipts in cli("open", place, "--data-dir", data, "--broker", NOBODY).stdout
+def test_plan_says_how_many_devices_to_state(cli: Cli, file: Path) -> None:
+    """The number of receipt pages follows from it, and cannot change afterwards (F5)."""
+    planned = facts_of(cli("plan", file, "--devices", 270_000, "--json"))
+    assert planned["receipt_pages"] == 1_080
+    text = cli("plan", file, "--devices", 270_000).stdout
+    assert "state devices = 270000 in the manifest; receipts then take 1080 pages" in text
 
 
 def test_open_stores_the_campaign_once(cli: Cli, file: Path, data: Path) -> None:

@@ -46,23 +46,31 @@ CAMPAIGN = Campaign(5, three_questions(), FIRST, None)
 TOPICS = Topics(CAMPAIGN.name)
 
 
-def pages_with(*tags: int, page: int = 3) -> ReceiptPages:
+EVERY = collector_timing.DEFAULT_TIMING.receipts_every_seconds
+
+
+def pages_with(*tags: int, page: int = 3, number: int = 0) -> ReceiptPages:
     made = ReceiptPages("allomfree")
-    for tag in tags:
-        made.add(CAMPAIGN.id, 0, [page], [tag])
+    change(made, ReceiptKind.COUNTED, *tags, page=page, number=number)
     return made
 
 
-def tags_of(pages: ReceiptPages) -> dict[str, bytes]:
-    """Every page that would be published now, by topic."""
-    taken = pages.take({CAMPAIGN.id: CAMPAIGN}, 1000)
-    return {topic: message for _, topic, message in taken}
-
-
-def change(pages: ReceiptPages, kind: ReceiptKind, *tags: int, page: int = 3) -> None:
-    """As the store reports it: repeated or withdrawn."""
+def change(
+    pages: ReceiptPages, kind: ReceiptKind, *tags: int, page: int = 3, number: int = 0
+) -> None:
+    """As the store reports it: counted, repeated or withdrawn."""
     places = np.array([page] * len(tags), np.uint32), np.array(tags, np.uint32)
-    pages.apply([ReceiptBatch(kind, CAMPAIGN.id, 0, *places)])
+    pages.apply([ReceiptBatch(kind, CAMPAIGN.id, number, *places)])
+
+
+def count(pages: ReceiptPages, *tags: int, page: int = 3, number: int = 0) -> None:
+    change(pages, ReceiptKind.COUNTED, *tags, page=page, number=number)
+
+
+def tags_of(pages: ReceiptPages, limit: int = 1000, now: float = 0.0) -> dict[str, bytes]:
+    """Every page that would be published now, by topic."""
+    taken = pages.take({CAMPAIGN.id: CAMPAIGN}, limit, now, next_at=now)
+    return {topic: message for _, topic, message in taken}
 
 
 def read(data: bytes) -> ReceiptPage:
@@ -80,11 +88,11 @@ def test_a_page_is_what_the_protocol_says() -> None:
 
 def test_only_changed_pages_are_published() -> None:
     made = pages_with(1, page=1)
-    made.add(CAMPAIGN.id, 0, [2], [7])
-    made.add(CAMPAIGN.id, 1, [2], [8])
+    count(made, 7, page=2)
+    count(made, 8, page=2, number=1)
     assert len(tags_of(made)) == 3
     assert tags_of(made) == {}
-    made.add(CAMPAIGN.id, 0, [1], [9])
+    count(made, 9, page=1)
     (data,) = tags_of(made).values()
     assert len(read(data).tags) == 2
     made.publish_again()
@@ -93,10 +101,6 @@ def test_only_changed_pages_are_published() -> None:
 
 def repeat(pages: ReceiptPages, *tags: int) -> None:
     change(pages, ReceiptKind.REPEATED, *tags)
-
-
-def remove(pages: ReceiptPages, page: int, tag: int) -> None:
-    change(pages, ReceiptKind.WITHDRAWN, tag, page=page)
 
 
 def test_a_repeated_report_does_not_publish_a_page_that_it_is_on() -> None:
@@ -111,29 +115,22 @@ def test_a_repeated_report_does_not_publish_a_page_that_it_is_on() -> None:
     assert len(tags_of(made)) == 1, "on a new connection"
 
 
-def taken_at(pages: ReceiptPages, now: float) -> list[int]:
-    """How many tags each published page has."""
-    taken = pages.take({CAMPAIGN.id: CAMPAIGN}, 100, now, bytes_per_second=1000.0)
-    return [len(read(data).tags) for _, _, data in taken]
+def test_a_page_that_changes_all_the_time_is_published_now_and_then() -> None:
+    """Every report changes its page (A7)."""
+    made, known = pages_with(0), {CAMPAIGN.id: CAMPAIGN}
+    sizes = []
+    for second in range(1, 9):
+        taken = made.take(known, 100, float(second), next_at=second + EVERY)
+        sizes.append([len(read(data).tags) for _, _, data in taken])
+        count(made, second)
+    assert sizes == [[1], [], [3], [], [5], [], [7], []]
+    made.publish_again()
+    assert [len(read(data).tags) for data in tags_of(made).values()] == [9], "at once"
 
 
-def test_a_large_page_is_published_less_often_than_a_small_one() -> None:
-    """Every report changes its page, and the page goes to all who share it (A7)."""
-    large, small = pages_with(*range(1000)), pages_with(0)
-    assert (taken_at(large, 100.0), taken_at(small, 100.0)) == ([1000], [1])
-    for made in (large, small):
-        made.add(CAMPAIGN.id, 0, [3], [5000])
-    assert (taken_at(large, 101.0), taken_at(small, 101.0)) == ([], [2])
-    assert (taken_at(large, 103.9), taken_at(large, 104.1)) == ([], [1001])
-    large.add(CAMPAIGN.id, 0, [3], [5001])
-    large.publish_again()
-    assert taken_at(large, 104.2) == [1002], "on a new connection at once"
-
-
-def test_the_largest_page_comes_before_a_device_sends_again() -> None:
-    largest = PAGE_TAGS * TAG_BYTES / collector_timing.DEFAULT_TIMING.receipt_bytes_per_second
-    waits = largest + collector_timing.DEFAULT_TIMING.receipts_every_seconds
-    assert waits < edge_timing.Timing().resend_seconds
+def test_a_page_comes_before_its_device_looks_and_that_before_it_sends_again() -> None:
+    waits = edge_timing.Timing()
+    assert EVERY < waits.receipt_seconds < waits.resend_seconds / 2
 
 
 def test_a_page_of_all_devices_never_exceeds_its_limit_and_leaves_nobody_out() -> None:
@@ -143,21 +140,20 @@ def test_a_page_of_all_devices_never_exceeds_its_limit_and_leaves_nobody_out() -
     made, names = ReceiptPages("allomfree"), [f"device-{i}" for i in range(270_000)]
     hashed = hashed_for_tag(manifest, 0)
     tags = [int.from_bytes(hashed(name.encode("ascii"))[:TAG_BYTES]) for name in names]
-    for tag in tags:
-        made.add(campaign.id, 0, [0], [tag])
+    made.load(campaign.id, 0, ((0, tag) for tag in tags))
     traced: list[str] = []
     agents = [waiting(manifest, names[i], traced.append) for i in (0, 123_456, -1)]
     seen: set[bytes] = set()
     now, publications = 0.0, 0
-    while taken := list(made.take({campaign.id: campaign}, 10, now, bytes_per_second=4096.0)):
+    while taken := list(made.take({campaign.id: campaign}, 10, now, next_at=now + EVERY)):
         ((_, topic, data),) = taken
         assert len(data) <= MAX_RECEIPT_BYTES
         page = read(data)
         assert len(page.tags) <= PAGE_TAGS
         seen.update(page.tags)
         for agent in agents:
-            agent.handle(topic, data)
-        now, publications = now + 20.0, publications + 1
+            agent.handle(topic, data, now)
+        now, publications = now + EVERY, publications + 1
     assert publications == math.ceil(270_000 / PAGE_TAGS)
     assert seen == {tag.to_bytes(TAG_BYTES) for tag in tags}
     assert traced == ["receipt seen"] * len(agents)
@@ -208,12 +204,12 @@ def test_a_page_holds_what_was_counted_and_not_removed(steps: list[tuple[str, in
     shown: frozenset[bytes] | Set[bytes] = frozenset()
     for step, tag in [*steps, ("take", 0)]:
         if step == "add" and tag not in counted:
-            made.add(CAMPAIGN.id, 0, [3], [tag])
+            count(made, tag)
             counted.add(tag)
         elif step == "repeat" and tag in counted:
             repeat(made, tag)
         elif step == "remove":
-            remove(made, 3, tag)
+            change(made, ReceiptKind.WITHDRAWN, tag)
             counted.discard(tag)
         elif step == "take":
             for data in tags_of(made).values():
@@ -224,17 +220,15 @@ def test_a_page_holds_what_was_counted_and_not_removed(steps: list[tuple[str, in
 def test_as_many_pages_at_once_as_may_be_in_flight() -> None:
     made = ReceiptPages("allomfree")
     for page in range(10):
-        made.add(CAMPAIGN.id, 0, [page], [page])
-    known = {CAMPAIGN.id: CAMPAIGN}
-    taken = [[topic for _, topic, _ in made.take(known, 4)] for _ in range(4)]
+        count(made, page, page=page)
+    taken = [list(tags_of(made, limit=4)) for _ in range(4)]
     assert [len(pages) for pages in taken] == [4, 4, 2, 0]
     assert len({topic for pages in taken for topic in pages}) == 10
-    assert list(made.take(known, 0)) == []
 
 
 def test_a_forgotten_round_is_not_published() -> None:
     made = pages_with(1)
-    made.add(CAMPAIGN.id, 1, [3], [2])
+    count(made, 2, number=1)
     made.forget(CAMPAIGN.id, 0)
     assert list(tags_of(made)) == [TOPICS.receipt(1, 3)]
     made.publish_again()
