@@ -75,12 +75,15 @@ class Fields(NamedTuple):
     attribute: Mapping[str, Field]
 
 
+DEFAULT_ROUNDS: Final = 90
+DEFAULT_SHARE: Final = 0.3  # of eps_inf, for one report
+
 _NAMED: Final = dict.fromkeys(name for each in MECHANISMS.values() for name in each.rules.named)
 _SLUG: Final = f"use 1 to {limits.MAX_SLUG_LENGTH} of a-z, 0-9 and inner hyphens"
 _NAME: Final = f"use a-z first, then up to {limits.MAX_NAME_LENGTH - 1} of a-z, 0-9, _ and -"
 
 # `created`, `expires`, `grace`, `eps_1` (once), `receipt_pages`, `each`, `changes` and `levels`
-# have defaults that follow from other fields.
+# have defaults that follow from other fields. An analyst may also leave out what `_completed` adds.
 FIELDS: Final = Fields(
     manifest={
         "format": Field(kinds.constant(1)),
@@ -172,11 +175,8 @@ class Manifest:
     @classmethod
     def from_authored(cls, document: Mapping[str, Any], *, now: int | None = None) -> Manifest:
         """Read what the analyst wrote, as TOML was parsed."""
-        rounds = document.get("rounds")
-        if isinstance(rounds, Mapping) and rounds.get("first") == _NOW:
-            first = int(time.time()) if now is None else now  # what is published names an instant
-            document = {**document, "rounds": {**rounds, "first": first}}
-        manifest = cls(**read_manifest(document, authored=True))
+        written = _completed(document, int(time.time()) if now is None else now)
+        manifest = cls(**read_manifest(written, authored=True))
         size = len(manifest.to_bytes())
         if size > limits.MAX_MANIFEST_BYTES:
             most = limits.MAX_MANIFEST_BYTES
@@ -263,6 +263,21 @@ class Manifest:
     def lifetime_epsilon(self) -> float:
         """The most that a device can ever spend on this campaign."""
         return max(mechanism.lifetime_epsilon for mechanism in self.mechanisms)
+
+
+def _completed(document: Mapping[str, Any], now: int) -> dict[str, Any]:
+    """With what an analyst may leave out, and a device must be told; what is published names an
+    instant in place of "now"."""
+    written: dict[str, Any] = {"format": 1, **document}
+    rounds = {"first": _NOW, "count": DEFAULT_ROUNDS}
+    if isinstance(document.get("rounds"), Mapping):
+        rounds |= document["rounds"]
+        written["rounds"] = {**rounds, "first": now if rounds["first"] == _NOW else rounds["first"]}
+    eps_inf, mechanism = document.get("eps_inf"), document.get("reporting", DEFAULT_MECHANISM)
+    drawn = mechanism not in MECHANISMS or MECHANISMS[mechanism].rules.draws_rounds
+    if "eps_1" not in document and isinstance(eps_inf, int | float) and not drawn:
+        written["eps_1"] = eps_inf * DEFAULT_SHARE
+    return written
 
 
 def unpack_manifest(payload: bytes) -> Any:

@@ -85,7 +85,7 @@ def test_manifests_are_valid() -> None:
 
 def test_the_annotated_manifest_shows_every_field() -> None:
     guide = ROOT / "docs/operator-guide.md"
-    (text,) = (block for where, block in MANIFESTS.items() if name_of(guide) in where)
+    text = max((b for where, b in MANIFESTS.items() if name_of(guide) in where), key=len)
     document, manifest = tomllib.loads(text), Manifest.from_toml(text)
     shown = {field.name for field in dataclasses.fields(Manifest)} | {"format"}
     assert shown == document.keys() | {"format"}

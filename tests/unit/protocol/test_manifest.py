@@ -24,7 +24,7 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.mechanisms import MECHANISMS
-from tests.support.harness import every
+from tests.support.harness import ROOT, every
 from tests.support.protocol import vectors
 from tests.support.protocol.manifest_cases import (
     BY_NAME,
@@ -210,9 +210,18 @@ def test_changed_bytes_are_refused_or_another_manifest(name: str, data: st.DataO
 # --- what a refusal says -------------------------------------------------------------------------
 
 
-def test_a_missing_format_is_one_problem_of_many() -> None:
-    found = problems(PLAIN_TOML.replace("format = 1", "").replace('slug = "doors"', ""))
-    assert [problem.field for problem in found] == ["format", "slug"]
+def test_what_an_analyst_may_leave_out() -> None:
+    """The shortest manifest has twelve lines; what a device is told is always complete."""
+    text = (ROOT / "docs/examples/home-heat.toml").read_text(encoding="utf-8")
+    assert sum(1 for line in text.splitlines() if line) == 12
+    short = Manifest.from_toml(text, now=1_800_000_000)
+    said = (short.format, short.rounds.first, short.rounds.count, short.eps_1)
+    assert said == (1, 1_800_000_000, 90, 0.6)
+    assert Manifest.from_bytes(short.to_bytes()) == short
+    once = text.replace("eps_inf", 'reporting = "once"\neps_inf')
+    assert Manifest.from_toml(once).eps_1 == 2.0
+    missing = problems(text.replace("eps_inf = 2.0", ""))
+    assert [problem.field for problem in missing] == ["eps_inf", "eps_1"]
 
 
 @every(
