@@ -22,9 +22,9 @@ from collector.errors import CollectorError
 from collector.records import Campaign
 from collector.results.facts import write_truth
 from collector.store import Store
-from protocol_spec import Outcome, as_drawn
+from protocol_spec import Manifest, Outcome, as_drawn
 from protocol_spec.estimation import Array, estimate
-from testbed.agents import AgentProcesses
+from testbed.agents import AgentProcesses, Work, measure_pace
 from testbed.collector import Cluster, CollectorProcess, WorkerProcess, is_sealed
 from testbed.processes import TestbedError, command_of, environment, free_port, make_manifest
 
@@ -42,6 +42,7 @@ QUESTIONS: Final = {
 WIDTH: Final = 50  # characters of the longest bar
 # A correct run must not fail by chance: one in a million for all bars of a histogram together.
 CERTAIN: Final = 1.0 - 1e-6
+SPARE: Final = 2.0  # times what agents need in a round
 MOST_PROCESSES: Final = 8  # of agents, which spend their time waiting for the disk
 AGENTS_A_PROCESS: Final = 250  # at least, before there is another
 LINE_SECONDS: Final = 3.0  # between two lines of progress
@@ -92,13 +93,13 @@ def show_owners_view(state_dir: Path) -> None:
     click.echo("\n".join("    " + line for line in done.stdout.splitlines()) + "\n")
 
 
-def counted_once(store: Store, campaign: Campaign, drawn: dict[int, str]) -> Iterator[Check]:
-    """Every device exactly once in every round, also across the kill."""
-    wanted = Counter(drawn.values())
+def counted_once(store: Store, campaign: Campaign, work: Work) -> Iterator[Check]:
+    """Every report that an agent drew is counted exactly once, also across the kills."""
     for number in range(campaign.manifest.rounds.count):
         counts = {i: t.n for i, t in store.tallies(campaign.id, number).items()}
-        right = all(counts.get(i, 0) == wanted[name] for i, name in enumerate(HOLD))
-        counted = f"{sum(counts.values())} of {len(drawn)} devices"
+        drawn = {i: work.drawn[f"{number} {name}"] for i, name in enumerate(HOLD)}
+        right = all(counts.get(i, 0) == n for i, n in drawn.items())
+        counted = f"{sum(counts.values())} of {sum(drawn.values())} reports"
         yield right, f"round {number}: {counted} counted, each once"
     total = sum(store.outcomes().values())
     again = f"{store.outcomes().get(Outcome.DUPLICATE, 0)} duplicates, not counted again"
@@ -106,7 +107,9 @@ def counted_once(store: Store, campaign: Campaign, drawn: dict[int, str]) -> Ite
 
 
 def intervals_hold(store: Store, campaign: Campaign, drawn: dict[int, str]) -> Iterator[Check]:
-    """Every true frequency inside its simultaneous interval, in every round."""
+    """Every true frequency inside its simultaneous interval, in every round; where agents missed
+    the round, those that did not are a sample of all."""
+    holders = Counter(drawn.values())
     for index, (name, true) in enumerate(truth(drawn).items()):
         calibration = as_drawn(campaign.manifest.calibrations[index])
         inside = True
@@ -116,7 +119,8 @@ def intervals_hold(store: Store, campaign: Campaign, drawn: dict[int, str]) -> I
                 inside = False
                 continue
             made = estimate(tally.counts, tally.n, calibration)
-            low, high = made.interval(CERTAIN, simultaneous=True, sampling=False)
+            missed = tally.n < holders[name]
+            low, high = made.interval(CERTAIN, simultaneous=True, sampling=missed)
             inside &= bool(((low - 1e-12 <= true) & (true <= high + 1e-12)).all())
         yield inside, f"{name}: every true frequency lies in its 99.9999 % interval"
 
@@ -124,6 +128,7 @@ def intervals_hold(store: Store, campaign: Campaign, drawn: dict[int, str]) -> I
 class Demo(ABC):
     """The programs of one demonstration, which end with the context."""
 
+    least_processes = 1  # of agents
     quick_start_seconds: float  # until the programs run on an idle desktop machine
     collector: CollectorProcess  # the one with the page
 
@@ -150,6 +155,10 @@ class Demo(ABC):
     @abstractmethod
     def kills(self, campaign: Campaign) -> list[Kill]: ...
 
+    def processes(self, devices: int) -> int:
+        """How many processes run that many agents."""
+        return max(self.least_processes, min(MOST_PROCESSES, -(-devices // AGENTS_A_PROCESS)))
+
     def check_running(self) -> None:
         self.collector.check_running()
 
@@ -165,14 +174,16 @@ class Demo(ABC):
             shown = {name: shares.tolist() for name, shares in truth(drawn).items()}
             write_truth(self.collector.data, campaign.name, shown)  # for the page
             self._watch(campaign, devices, self.kills(campaign))
-            usage = agents.stop()
-        memory, cpu = f"{usage.memory_mib:.0f} MiB of memory", f"{usage.cpu_seconds:.1f} s of CPU"
+            work = agents.stop()
+        memory, cpu = f"{work.memory_mib:.0f} MiB of memory", f"{work.cpu_seconds:.1f} s of CPU"
         self.print(f"all rounds are sealed; the agents used {memory} and {cpu} time")
+        if late := devices * rounds - work.drawn.total():
+            self.print(f"{late} reports were not drawn: this machine was too busy in their rounds")
         self.print("estimates (bar) with their 95 % intervals [ ], and the truth (●)")
         with self.collector.store() as store:
             show_histograms(store, campaign, drawn)
             show_owners_view(agents.state_dir(0))
-            once = counted_once(store, campaign, drawn)
+            once = counted_once(store, campaign, work)
             return [*once, *intervals_hold(store, campaign, drawn)]
 
     def print(self, text: str) -> None:
@@ -187,14 +198,27 @@ class Demo(ABC):
                 time.sleep(1)
 
     def _open(self, devices: int, rounds: int, period_seconds: int | None) -> Campaign:
-        """A small or busy machine takes longer for everything, so it gets longer rounds; how many
-        times longer than an idle one, the start of the programs shows."""
+        """A small or busy machine takes longer for everything, so it gets longer rounds: the start
+        of the programs and a few agents show how much longer."""
         slow = min(4.0, max(1.0, (time.monotonic() - self.began) / self.quick_start_seconds))
-        period = period_seconds or round(slow * min(5 + devices // 50, 8 + devices // 200))
-        lead = round(slow * min(5 + devices // 30, 6 + devices // 80))
-        self.print(f"rounds of {period} s, the first in {lead} s")
-        first = int(time.time()) + lead
-        made = make_manifest(
+        processes = self.processes(devices)
+        open_now = self._manifest(devices, int(time.time()) - 1, 3_600, 1)
+        pace, each = measure_pace(open_now, processes), devices / processes
+        usual = slow * min(5 + devices // 50, 8 + devices // 200)
+        period = period_seconds or round(max(usual, SPARE * each * pace.report))
+        lead = round(max(slow * min(5 + devices // 30, 6 + devices // 80), each * pace.join))
+        took = f"an agent takes {1000 * pace.report:.0f} ms for a report here"
+        self.print(f"{took}: rounds of {period} s, the first in {lead} s")
+        made = self._manifest(devices, int(time.time()) + lead, period, rounds)
+        with closing(open_store(self.collector.data, self.collector.address)) as store:
+            campaign = store.open_campaign(made, int(time.time()))
+        pairs = zip(made.attributes, made.calibrations)
+        chosen = ", ".join(f"{a.name}: {c.protocol} for {c.k} values" for a, c in pairs)
+        self.print(f"opened {campaign.name} ({chosen})")
+        return campaign
+
+    def _manifest(self, devices: int, first: int, period: int, rounds: int) -> Manifest:
+        return make_manifest(
             {name: list(values) for name, values in HOLD.items()},
             {"first": first, "period": period, "count": rounds, "grace": max(10, period + 4)},
             asked=QUESTIONS,
@@ -207,12 +231,6 @@ class Demo(ABC):
             min_reports=min(20, max(1, devices // 10)),
             receipt_pages=max(1, devices // 200),
         )
-        with closing(open_store(self.collector.data, self.collector.address)) as store:
-            campaign = store.open_campaign(made, int(time.time()))
-        pairs = zip(made.attributes, made.calibrations)
-        chosen = ", ".join(f"{a.name}: {c.protocol} for {c.k} values" for a, c in pairs)
-        self.print(f"opened {campaign.name} ({chosen})")
-        return campaign
 
     def _watch(self, campaign: Campaign, devices: int, kills: list[Kill]) -> None:
         """Show progress, and kill what is due, until every round is sealed."""
@@ -244,11 +262,10 @@ class Demo(ABC):
         campaign: Campaign,
         devices: int,
         brokers: str | Sequence[str],
-        least: int,
         credentials: Path | None = None,
     ) -> AgentProcesses:
         readings = {d: {name: value(d, name) for name in HOLD} for d in range(devices)}
-        processes = max(least, min(MOST_PROCESSES, -(-devices // AGENTS_A_PROCESS)))
+        processes = self.processes(devices)
         place, asked = self.work / "devices", campaign.manifest
         return AgentProcesses(place, asked, brokers, readings, processes, credentials=credentials)
 
@@ -288,7 +305,7 @@ class CollectorDemo(Demo):
 
     def agents(self, campaign: Campaign, devices: int) -> AgentProcesses:
         self.print(f"starting {devices} agents, each with its own state and connection")
-        return self._agents(campaign, devices, self.collector.broker_url, 1)
+        return self._agents(campaign, devices, self.collector.broker_url)
 
     def kills(self, campaign: Campaign) -> list[Kill]:
         """With two rounds or more the collector is killed in the second: what agents had sent and
@@ -309,6 +326,7 @@ class CollectorDemo(Demo):
 class ClusterDemo(Demo):
     """Three nodes, a database, three workers, and agents: everything that may fail is killed."""
 
+    least_processes = 3  # one for each node
     quick_start_seconds = 6.0
 
     def __init__(self, work: Path) -> None:
@@ -337,7 +355,7 @@ class ClusterDemo(Demo):
     def agents(self, campaign: Campaign, devices: int) -> AgentProcesses:
         self.print(f"starting {devices} agents, a third of them at each node")
         urls = [node.url for node in self._cluster.nodes]
-        return self._agents(campaign, devices, urls, 3, self._cluster.broker.path / "invitations")
+        return self._agents(campaign, devices, urls, self._cluster.broker.path / "invitations")
 
     def kills(self, campaign: Campaign) -> list[Kill]:
         """All four during one round."""
