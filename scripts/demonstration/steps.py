@@ -80,7 +80,7 @@ def show_histograms(store: Store, campaign: Campaign, drawn: dict[int, str]) -> 
         size = f"{result.devices} devices, {result.rounds} rounds pooled"
         click.echo(f"\n{QUESTIONS[attribute]} ({result.protocol}, {size})")
         if not result.withheld:
-            columns = (HOLD[attribute], result.raw, result.low, result.high, true.tolist())
+            columns = (HOLD[attribute], result.projected, result.low, result.high, true.tolist())
             bars = [Bar(*column) for column in zip(*columns, strict=True)]
             click.echo("\n".join(draw_bars(bars, cells=WIDTH)))
 
