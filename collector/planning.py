@@ -28,7 +28,6 @@ from protocol_spec import (
 )
 from protocol_spec.estimation import (
     Estimate,
-    binning_bias,
     contrast,
     critical_value,
     estimate_reports,
@@ -457,7 +456,7 @@ def _numbers(case: Case, rounds: int) -> NumbersPlan:
     weights = np.full(attribute.k, midpoints(ends).mean())  # whoever has no number moves no mean
     weights[:bins] = midpoints(ends)
     half = contrast(estimated, weights).half_width(CONFIDENCE)
-    return NumbersPlan(rounds, half, binning_bias(ends), low, high)
+    return NumbersPlan(rounds, half, (ends[-1] - ends[0]) / bins / 2.0, low, high)
 
 
 def bin_advice(attribute: Attribute) -> Iterator[str]:

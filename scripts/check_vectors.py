@@ -276,9 +276,7 @@ def _distribution(estimated: Estimate, edges: list[Entry]) -> Iterator[Compared]
     got = cdf(estimated)
     for entry in edges:
         j = int(entry["edge"])
-        for part in ("value", "privacy_variance", "sampling_variance"):
-            series = got.values if part == "value" else getattr(got, part)
-            yield Compared(f"cdf[{j}].{part}", float(series[j - 1]), entry.number(part))
+        yield Compared(f"cdf[{j}].value", float(got.values[j - 1]), entry.number("value"))
         below = (np.arange(estimated.raw.size) < j).astype(np.float64)
         yield from _contrast(f"contrast[{j}]", contrast(estimated, below), entry)
 

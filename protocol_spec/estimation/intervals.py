@@ -244,7 +244,7 @@ def _at(terms: Terms, reports: Array) -> Array:
 GRID: Final = np.linspace(0.0, 1.0, 401)
 _NEAR: Final = 2.0**-50  # ends that are as near as this have met
 _TURNS: Final = 400  # far more than there ever are: every eighth halves the width
-_LEAST: Final = 0.6  # of the normal critical value: the correction is a series and must not diverge
+LEAST: Final = 0.6  # of the normal critical value: the correction is a series and must not diverge
 _ORIGIN: Final = np.array([0.0, 1.0])[:, None, None]  # the end that f is measured from,
 _UP: Final = np.array([1.0, -1.0])[:, None, None]  # and the direction
 
@@ -300,7 +300,7 @@ class _Curve:
         variance, third = self._moments.variance_and_third(_ORIGIN + _UP * g)
         deviation = self._z * np.sqrt(variance)
         corrected = deviation + self._side * third / variance
-        reached: Array = g + np.maximum(corrected, _LEAST * deviation)
+        reached: Array = g + np.maximum(corrected, LEAST * deviation)
         return reached
 
 

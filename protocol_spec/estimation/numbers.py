@@ -6,7 +6,7 @@ half-width of a difference.
 
 For weights c_v, centred by their mean, the estimate is mean(c) + sum (c_v - mean(c)) raw_v: the
 sum over the shifted histogram, unbiased, and never worse than the sum over the raw one. Its
-variance is calculated for the raw frequencies, clipped and divided by their sum.
+variance is calculated for the projected histogram.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,9 @@ from protocol_spec.attributes import Attribute
 from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.frequencies import Estimate
 from protocol_spec.estimation.intervals import (
+    LEAST,
     Array,
+    Moments,
     critical_value,
     project_to_simplex,
     within_one,
@@ -70,16 +73,9 @@ class Contrast:
         return max(centre - half, self.smallest), min(centre + half, self.largest)
 
 
-def plausible(estimated: Estimate) -> Array:
-    """The frequencies that variances are calculated for: raw, clipped, divided by their sum."""
-    clipped = within_one(estimated.raw)
-    total = float(clipped.sum())
-    return clipped / total if total > 0.0 else np.full_like(clipped, 1.0 / clipped.size)
-
-
 def covariance(estimated: Estimate, first: npt.ArrayLike, second: npt.ArrayLike) -> Covariance:
     """Of the weighted sums with these weights per value."""
-    f, known = plausible(estimated), estimated.moments
+    f, known = estimated.projected, estimated.moments
     a, b = (c - c.mean() for c in (_checked(estimated, w) for w in (first, second)))
     privacy = known.base * (a @ b) + known.base_slope * (f @ (a * b))
     sampling = known.dilution * (f @ ((a - f @ a) * (b - f @ b)))
@@ -94,44 +90,66 @@ def contrast(estimated: Estimate, weights: npt.ArrayLike) -> Contrast:
     return Contrast(value, *covariance(estimated, c, c), float(c.min()), float(c.max()))
 
 
-def difference(estimated: Estimate, u: int, v: int) -> Contrast:
+@dataclass(frozen=True, slots=True)
+class Difference(Contrast):
+    """Of the frequencies of two values, whose sum is `both`. Its interval is a score interval: all
+    differences whose own error would not make the estimate surprising."""
+
+    both: float
+    moments: Moments
+
+    def interval(
+        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
+    ) -> tuple[float, float]:
+        zz, known = critical_value(confidence, comparisons) ** 2, self.moments
+        dilution = known.dilution if sampling else 0.0
+        centre = min(max(self.value, -1.0), 1.0)
+        rate = zz * (known.base_slope + dilution)
+
+        def above(centre: float) -> float:
+            """The largest difference x with (x - centre)^2 = zz times its variance: for `both`, and
+            where x is more than that, for x itself."""
+            lead = 1.0 + zz * dilution
+            for half, fixed in ((centre, rate * self.both), (centre + rate / 2.0, 0.0)):
+                rest = centre**2 - 2.0 * zz * known.base - fixed
+                end = (half + math.sqrt(max(half**2 - lead * rest, 0.0))) / lead
+                if end <= self.both:
+                    break
+            return min(end, 1.0)
+
+        return -above(-centre), above(centre)
+
+
+def difference(estimated: Estimate, u: int, v: int) -> Difference:
     """How much more frequent the value of index u is than that of index v.
 
     Its interval is above 0 when this result shows that u is above v. For pairs picked because of
     their bars, ask with `comparisons` = k (k-1) / 2.
     """
-    k = estimated.raw.shape[-1]
+    k, known = estimated.raw.shape[-1], estimated.moments
     for name, index in (("u", u), ("v", v)):
         if not 0 <= index < k:
             raise ParameterError(name, index, f"a value's index lies between 0 and {k - 1}")
     if u == v:
         raise ParameterError("v", v, "a difference is between two values")
-    weights = np.zeros(k)
-    weights[[u, v]] = 1.0, -1.0
-    return contrast(estimated, weights)
+    value = float(estimated.raw[u] - estimated.raw[v])
+    both = min(max(float(within_one(estimated.raw[[u, v]]).sum()), abs(value)), 1.0)
+    privacy = 2.0 * known.base + known.base_slope * both
+    sampling = known.dilution * max(both - value**2, 0.0)
+    return Difference(value, privacy, sampling, -1.0, 1.0, both, known)
 
 
 def smallest_difference(
     estimated: Estimate, confidence: float = 0.95, *, sampling: bool = True
 ) -> HalfWidths:
-    """The largest half-width of a difference over all pairs of values.
+    """How far apart any two values must be for the interval of their difference not to hold 0.
 
-    The largest slope (f_u + f_v) - dilution (f_u - f_v)^2 over pairs of the sorted f: for each u it
-    is concave in f_v with its top at f_u + slope / (2 dilution), so the best of the others is next
-    to that, on one side or the other.
+    The error of two equal values grows with their sum, so it is that of the two largest.
     """
-    f, known = np.sort(plausible(estimated)), estimated.moments
-    dilution = known.dilution if sampling else 0.0
-    slope = known.base_slope + dilution
-    if dilution > 0.0:
-        tops = np.searchsorted(f, f + slope / (2.0 * dilution))
-    else:
-        tops = np.full(f.size, f.size if slope > 0.0 else 0)
-    u = np.arange(f.size)[:, None]
-    v = np.clip(tops[:, None] + np.arange(-2, 2), 0, f.size - 1)
-    reached = slope * (f[u] + f[v]) - dilution * (f[u] - f[v]) ** 2
-    error = math.sqrt(2.0 * known.base + float(reached[u != v].max()))
-    pairs = math.comb(f.size, 2)
+    largest, known = np.sort(within_one(estimated.raw))[-2:], estimated.moments
+    slope = known.base_slope + (known.dilution if sampling else 0.0)
+    error = math.sqrt(2.0 * known.base + slope * min(float(largest.sum()), 1.0))
+    pairs = math.comb(estimated.raw.size, 2)
     return HalfWidths(*(critical_value(confidence, n) * error for n in (1, pairs)))
 
 
@@ -145,116 +163,108 @@ def _checked(estimated: Estimate, weights: npt.ArrayLike) -> Array:
     return c
 
 
-# --- ratios: "among the devices that gave a number" -----------------------------------------------
-# The interval of a ratio holds as often as that of a difference, also where the denominator is
-# small. It is Fieller's: all r for which the sum less r times the share, itself a weighted sum with
-# a known error, could be 0 by chance. If the share could be 0, that is every r.
-
-
-class Parts(NamedTuple):
-    """Variance of the numerator, covariance with the denominator, variance of the denominator."""
-
-    above: Array
-    both: Array
-    below: float
-
-    def of_sum(self, ratio: Array) -> Array:
-        """Variance of the sum less `ratio` times the share."""
-        found: Array = self.above - 2.0 * ratio * self.both + ratio**2 * self.below
-        return np.maximum(found, 0.0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ratio:
-    """One or several ratios with the same share as denominator, and where their error comes from.
-
-    The true ratio lies between `smallest` and `largest`.
-    """
-
-    sums: Array
-    share: float
-    privacy: Parts
-    sampling: Parts
-    smallest: float
-    largest: float
-
-    @property
-    def values(self) -> Array:
-        """The ratios, clipped to what is possible."""
-        return self._sums / max(self.share, np.finfo(np.float64).tiny)
-
-    @property
-    def _sums(self) -> Array:
-        """Clipped to what is possible, which can only raise coverage."""
-        share = max(self.share, 0.0)
-        return np.minimum(np.maximum(self.sums, self.smallest * share), self.largest * share)
-
-    def is_certain(self, confidence: float = 0.95, comparisons: int = 1) -> bool:
-        """Whether the denominator could not be 0 by chance."""
-        z = critical_value(confidence, comparisons)
-        return self.share > z * float(np.sqrt(self.privacy.below + self.sampling.below))
-
-    def variance(self, parts: Parts) -> Array:
-        """Of the ratios, to first order, from one of the sources of error."""
-        if self.share == 0.0:
-            return np.full_like(self.values, np.inf)
-        found: Array = parts.of_sum(self.values) / self.share**2
-        return found
-
-    def interval(
-        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
-    ) -> tuple[Array, Array]:
-        """Limits, clipped to what is possible; all `comparisons` hold at once."""
-        zz = critical_value(confidence, comparisons) ** 2
-        above, both, below = self.privacy
-        if sampling:  # the two errors are independent
-            more = self.sampling
-            above, both, below = above + more.above, both + more.both, below + more.below
-        sums = self._sums
-        lead = self.share**2 - zz * below
-        if lead <= 0.0 or self.share <= 0.0:
-            return np.full_like(sums, self.smallest), np.full_like(sums, self.largest)
-        middle = (sums * self.share - zz * both) / lead
-        reach = middle**2 - (sums**2 - zz * above) / lead
-        half = np.sqrt(np.maximum(reach, 0.0))
-        ends = (middle - half, middle + half)
-        low, high = (np.minimum(np.maximum(x, self.smallest), self.largest) for x in ends)
-        return low, high
-
-
 # --- numeric attributes: mean, distribution function and quantiles --------------------------------
 # All errors come from the same covariance as those of differences. The band of a distribution
 # function holds for all edges at once; the interval of a quantile is between edges of bins, because
 # a report says nothing about where in its bin a number lies. A histogram may have one value more
 # than there are bins: its last value is then not a number, and everything here is about the devices
-# that gave one.
+# that gave one: a ratio, whose interval is all r for which the sum less r times the share of those
+# devices, itself a weighted sum with a known error, could be 0 by chance (Fieller). If the share
+# could be 0, that is every r.
+
+_HALVINGS: Final = 50
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Distribution:
-    """The share of devices below each inner edge of the bins."""
+    """The share of devices below each inner edge of the bins, of those that gave a number."""
 
-    ratio: Ratio
+    estimated: Estimate
+    bins: int
+
+    @cached_property
+    def share(self) -> float:
+        """Of the devices that gave a number."""
+        return contrast(self.estimated, self._number).value
+
+    @property
+    def _number(self) -> Array:
+        return (np.arange(self.estimated.raw.size) < self.bins).astype(np.float64)
+
+    @cached_property
+    def _sums(self) -> Array:
+        """The shifted histogram's, up to each inner edge."""
+        raw, k = self.estimated.raw, self.estimated.raw.size
+        up_to = np.arange(1, self.bins)
+        summed: Array = raw.cumsum()[: self.bins - 1] + up_to * ((1.0 - raw.sum()) / k)
+        return summed
 
     @property
     def values(self) -> Array:
-        """One share for each inner edge; they need not rise."""
-        return self.ratio.sums / self.ratio.share
+        """One share for each inner edge, clipped to [0, 1]; they need not rise."""
+        return within_one(self._sums / max(self.share, np.finfo(np.float64).tiny))
 
-    @property
-    def privacy_variance(self) -> Array:
-        return self.ratio.variance(self.ratio.privacy)
-
-    @property
-    def sampling_variance(self) -> Array:
-        return self.ratio.variance(self.ratio.sampling)
+    def is_certain(self, confidence: float = 0.95) -> bool:
+        """Whether more devices gave a number than none by chance."""
+        error = contrast(self.estimated, self._number).standard_error()
+        return self.share > critical_value(confidence) * error
 
     def band(
         self, confidence: float = 0.95, *, simultaneous: bool = True, sampling: bool = True
     ) -> tuple[Array, Array]:
-        """Lower and upper limits, clipped to [0, 1]; for all edges at once by default."""
-        comparisons = max(self.ratio.sums.size, 1) if simultaneous else 1
-        return self.ratio.interval(confidence, comparisons=comparisons, sampling=sampling)
+        """Lower and upper limits, clipped to [0, 1]; for all edges at once by default.
+
+        As for a single bar, the error is that of the share that is tested, and skewed.
+        """
+        if not self.is_certain(confidence):
+            return np.zeros(self.bins - 1), np.ones(self.bins - 1)
+        z = critical_value(confidence, max(self.bins - 1, 1) if simultaneous else 1)
+        known = self.estimated.moments
+        known = known if sampling else known.without_sampling()
+        return self._end(known, z, -1.0), self._end(known, z, 1.0)
+
+    def _end(self, known: Moments, z: float, side: float) -> Array:
+        """The ratio nearest to the estimate that it makes surprising, towards 0 or towards 1."""
+        sums = np.minimum(np.maximum(self._sums, 0.0), self.share)
+
+        def surprising(ratio: Array) -> npt.NDArray[np.bool_]:
+            variance, third = self._error(known, ratio)
+            deviation = np.sqrt(variance)
+            skew = -side * (z * z - 1.0) / 6.0 * third / variance
+            reach = np.maximum(z * deviation + skew, LEAST * z * deviation)
+            found: npt.NDArray[np.bool_] = -side * (sums - ratio * self.share) > reach
+            return found
+
+        inner = sums / self.share
+        outer = np.full_like(inner, max(side, 0.0))
+        inner = np.where(surprising(outer), inner, outer)
+        for _ in range(_HALVINGS):
+            middle = (inner + outer) / 2.0
+            beyond = surprising(middle)
+            inner, outer = np.where(beyond, inner, middle), np.where(beyond, middle, outer)
+        return inner
+
+    def _error(self, known: Moments, ratio: Array) -> tuple[Array, Array]:
+        """Variance and third cumulant of the sum less `ratio` times the share, if that is 0.
+
+        Values are of three kinds: below the edge, above it, not a number. Between values, third
+        cumulants are taken as if bits were independent, which is exact for unary protocols.
+        """
+        k, below = self.estimated.raw.size, np.arange(1, self.bins)
+        share = min(self.share, 1.0)
+        number = np.array([below, self.bins - below, np.full_like(below, k - self.bins)])
+        f = np.array([share * ratio, share * (1.0 - ratio), np.full_like(ratio, 1.0 - share)])
+        c = np.array([1.0 - ratio, -ratio, np.zeros_like(ratio)])
+        centred = c - (number * c).sum(axis=0) / k
+        squares, cubes = centred**2, centred**3
+        variance = known.base * (number * squares).sum(axis=0)
+        variance += (f * (known.base_slope * squares + known.dilution * c**2)).sum(axis=0)
+        coupled = known.coupled * known.base_slope / known.slope if known.slope else 0.0
+        third = known.third0 * (number * cubes).sum(axis=0)
+        third += known.third_slope * (f * cubes).sum(axis=0)
+        third += 3.0 * coupled * (f * squares * c).sum(axis=0)
+        third += known.third_dilution * (f * c**3).sum(axis=0)
+        return variance, third
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,36 +283,61 @@ class Quantile:
 
 @dataclass(frozen=True, slots=True)
 class PartialMean(Contrast):
-    """A mean over those devices only that gave a number."""
+    """A mean over those devices only that gave a number: `total` over their `share`.
 
-    ratio: Ratio
+    `privacy` and `sampling` are the covariances of the two: of total, of both, of share.
+    """
+
+    total: float
+    share: float
+    privacy: Array
+    sampling: Array
 
     def interval(
         self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
     ) -> tuple[float, float]:
         """Clipped to what is possible: everything that is, where hardly anyone gave a number."""
-        ends = self.ratio.interval(confidence, comparisons=comparisons, sampling=sampling)
-        low, high = (float(end[0]) for end in ends)
-        return low, high
+        zz = critical_value(confidence, comparisons) ** 2
+        known = self.privacy + self.sampling if sampling else self.privacy
+        above, both, below = (zz * float(part) for part in known)
+        lead = self.share**2 - below
+        if lead <= 0.0 or self.share <= 0.0:
+            return self.smallest, self.largest
+        total = min(max(self.total, self.smallest * self.share), self.largest * self.share)
+        middle = (total * self.share - both) / lead
+        half = math.sqrt(max(middle**2 - (total**2 - above) / lead, 0.0))
+        return max(middle - half, self.smallest), min(middle + half, self.largest)
 
 
 def mean(estimated: Estimate, representatives: npt.ArrayLike) -> Contrast:
-    """The mean over devices if every number were its bin's representative: see `binning_bias`."""
+    """The mean over devices if every number were its bin's representative: see `true_mean`."""
     at = np.asarray(representatives, dtype=np.float64)
     if at.size == estimated.raw.size:
         return contrast(estimated, at)
     bins = _bins(estimated, at.size)
     weights, inside = np.append(at, 0.0), np.append(np.ones(bins), 0.0)
     pairs = ((weights, weights), (weights, inside), (inside, inside))
-    privacy, sampling = (
-        Parts(np.array([above]), np.array([both]), below)
-        for above, both, below in zip(*(covariance(estimated, a, b) for a, b in pairs))
-    )
+    parts = np.array([covariance(estimated, a, b) for a, b in pairs]).T
     total, share = (contrast(estimated, c).value for c in (weights, inside))
-    ends = float(at.min()), float(at.max())
-    ratio = Ratio(np.array([total]), share, privacy, sampling, *ends)
-    variances = [float(ratio.variance(parts)[0]) for parts in (privacy, sampling)]
-    return PartialMean(float(ratio.values[0]), variances[0], variances[1], *ends, ratio)
+    smallest, largest = float(at.min()), float(at.max())
+    known = max(share, 1e-9)
+    value = min(max(total / known, smallest), largest)
+    gradient = np.array([1.0, -2.0 * value, value**2]) / known**2
+    privacy, sampling = (max(float(gradient @ part), 0.0) for part in parts)
+    return PartialMean(value, privacy, sampling, smallest, largest, total, share, *parts)
+
+
+def true_mean(
+    estimated: Estimate, edges: Sequence[float], confidence: float = 0.95
+) -> tuple[float, float]:
+    """Limits of the mean of the numbers themselves, wherever in its bin each of them lies.
+
+    From the lower limit of the mean of lower ends to the upper limit of that of upper ends, so
+    that each bin's width counts as often as the bin does, with the error of that.
+    """
+    at = _increasing(edges, finite=True)
+    (low, _), (_, high) = (mean(estimated, each).interval(confidence) for each in (at[:-1], at[1:]))
+    return low, high
 
 
 def midpoints(edges: Sequence[float]) -> Array:
@@ -311,42 +346,12 @@ def midpoints(edges: Sequence[float]) -> Array:
     return (at[:-1] + at[1:]) / 2.0
 
 
-def binning_bias(edges: Sequence[float]) -> float:
-    """The furthest that the mean of midpoints can be from the mean of the numbers."""
-    return float(np.diff(_increasing(edges, finite=True)).max()) / 2.0
-
-
 def cdf(estimated: Estimate, bins: int | None = None) -> Distribution:
     """The distribution function at the inner edges: `values[j]` is the share in bins 0..j.
 
     With one bin less than the histogram has values, it is that of the devices that gave a number.
     """
-    k = estimated.raw.size
-    bins = _bins(estimated, k if bins is None else bins)
-    f, known, raw = plausible(estimated), estimated.moments, estimated.raw.cumsum()
-    below = f.cumsum()[:bins]
-    above = np.zeros(k)
-    above[:-1] = f[::-1].cumsum()[-2::-1]  # not 1 - below: that loses digits
-    above = above[:bins]
-    part = np.arange(1, bins + 1) / k  # the mean of the weights: 1 up to the bin, else 0
-    left = 1.0 - part
-    reached = part + raw[:bins] - part * raw[-1]
-    last, rest = float(part[-1]), float(above[-1])
-    between = np.maximum(above - rest, 0.0)
-    squares = below * left**2 + above * part**2
-    mixed = below * left * (1.0 - last) - between * part * (1.0 - last) + rest * part * last
-    each = known.base * k * part
-    privacy = Parts(
-        (each * left + known.base_slope * squares)[:-1],
-        (each * (1.0 - last) + known.base_slope * mixed)[:-1],
-        float(known.base * k * last * (1.0 - last) + known.base_slope * squares[-1]),
-    )
-    sampling = Parts(
-        known.dilution * (below * above)[:-1],
-        known.dilution * (below * rest)[:-1],
-        float(known.dilution * below[-1] * rest),
-    )
-    return Distribution(Ratio(reached[:-1], float(reached[-1]), privacy, sampling, 0.0, 1.0))
+    return Distribution(estimated, _bins(estimated, estimated.raw.size if bins is None else bins))
 
 
 def quantile(
@@ -358,17 +363,23 @@ def quantile(
     simultaneous: bool = False,
     sampling: bool = True,
 ) -> Quantile:
-    """One quantile; with `simultaneous` any number of them hold at once."""
+    """One quantile; with `simultaneous` any number of them hold at once.
+
+    Edges are tested one after the other from each end, up to the first that is not excluded: an
+    interval fails only if the true edge is excluded. Taking the furthest edge that is excluded
+    anywhere would give every edge of a flat distribution a chance to fail.
+    """
     if not 0.0 < tau < 1.0:
         raise ParameterError("tau", tau, "must lie strictly between 0 and 1")
     at = _increasing(edges)
     bins = _bins(estimated, at.size - 1)
     function = cdf(estimated, bins)
     lower, upper = function.band(confidence, simultaneous=simultaneous, sampling=sampling)
-    low = at[:-1][np.concatenate(([0.0], upper)) < tau].max()
-    high = at[1:][np.concatenate((lower, [1.0])) > tau].min()
-    low, high = sorted((float(low), float(high)))  # limits of a far too noisy function may cross
-    share = function.ratio.share
+    too_low = np.concatenate(([True], upper < tau, [False]))  # of all edges, the first to the last
+    too_high = np.concatenate(([False], lower > tau, [True]))
+    low = float(at[int(np.argmin(too_low)) - 1])
+    high = float(at[at.size - int(np.argmin(too_high[::-1]))])
+    share = function.share
     inside = estimated.raw[:bins] / (share if share > 0.0 else 1.0)
     point = _interpolated(project_to_simplex(inside), at, tau)
     return Quantile(tau, None if point is None else min(max(point, low), high), low, high)
@@ -423,7 +434,7 @@ def numbers_of(
     if attribute.edges is None:
         return None
     function = cdf(estimated, attribute.bins)
-    if not function.ratio.is_certain(confidence):
+    if not function.is_certain(confidence):
         return None
     low, high = function.band(confidence)
     quantiles = []
@@ -433,7 +444,7 @@ def numbers_of(
         quantiles.append(ResultQuantile(tau, found.value, *ends))
     return Numbers(
         *_mean(estimated, attribute, confidence),
-        cdf=tuple(function.ratio.values.tolist()),
+        cdf=tuple(function.values.tolist()),
         cdf_low=tuple(low.tolist()),
         cdf_high=tuple(high.tolist()),
         quantiles=tuple(quantiles),
@@ -443,10 +454,15 @@ def numbers_of(
 def _mean(
     estimated: Estimate, attribute: Attribute, confidence: float
 ) -> tuple[float | None, float | None, float | None, float | None]:
-    """Value, limits, and the bias of taking each bin's middle; None if a bin has no middle."""
+    """Value, limits, and how far beyond them the true mean can be because numbers are not in the
+    middle of their bins; None if a bin has no middle."""
     edges = attribute.finite_edges
     if edges is None:
         return None, None, None, None
     found = mean(estimated, midpoints(edges))
     value = min(max(found.value, found.smallest), found.largest)
-    return value, *found.interval(confidence), binning_bias(edges)
+    (low, high), (lowest, highest) = (
+        found.interval(confidence),
+        true_mean(estimated, edges, confidence),
+    )
+    return value, low, high, max(low - lowest, highest - high, 0.0)

@@ -398,7 +398,7 @@ def test_numbers(seed: int, case: tuple[int, float, tuple[float, float], int, bo
     middle = midpoints(np.linspace(0.0, 1.0, bins + 1).tolist())
     truth = float(among @ middle)
     found = [mean(e, middle).interval() for e in run.each()]
-    certain = all(each.ratio.is_certain() for each in functions)
+    certain = all(each.is_certain() for each in functions)
     run.check([low <= truth <= high for low, high in found], exact=certain)
     edges = np.arange(bins + 1.0)
     truth = float(np.interp(0.5, np.concatenate(([0.0], reached)), edges))

@@ -19,7 +19,7 @@ from protocol_spec import (
     largest_eps_1,
     thresholds,
 )
-from protocol_spec.estimation import contrast, critical_value, estimate, plausible
+from protocol_spec.estimation import contrast, critical_value, estimate
 from protocol_spec.estimation.intervals import GRID
 from protocol_spec.mechanisms import Hashed, Nested
 from tests.support.protocol.specification import TEXT, Names, calculated, chances, fence
@@ -173,7 +173,7 @@ def test_the_formulas_of_weighted_sums_are_those_of_the_code(protocol: str) -> N
     estimated = estimate([round(n * noise.qs) + 100 * i for i in range(4)], n, noise)
     found = contrast(estimated, weights)
     d = [Decimal(c) - Decimal(sum(weights)) / 4 for c in weights]
-    f = [Decimal(share) for share in plausible(estimated).tolist()]
+    f = [Decimal(share) for share in estimated.projected.tolist()]
     names = _result(noise, n, round(n * noise.qs))
     names |= {"D": sum((x * x for x in d), Decimal(0))}
     names |= {"E": sum((y * x * x for x, y in zip(d, f)), Decimal(0))}
