@@ -23,10 +23,14 @@ from protocol_spec.estimation import (
     Channel,
     Contrast,
     Estimate,
+    Plausibility,
     difference,
     estimate,
     estimate_pooled,
+    lie_shift,
     linear_terms,
+    plausibility,
+    share_for_shift,
 )
 from protocol_spec.programs.output import quoted, shown
 
@@ -39,8 +43,7 @@ def estimate_of(manifest: Manifest, result: Result) -> Estimate:
     """
     if result.withheld:
         raise ValueError("a withheld result has no estimate")
-    index = [each.name for each in manifest.attributes].index(result.attribute)
-    mechanism, diluted = manifest.mechanisms[index], 1.0 / result.n_eff
+    mechanism, diluted = _mechanism(manifest, result), 1.0 / result.n_eff
     if len(mechanism.channels) > 1:
         one = _mixed(mechanism, result)
     elif result.round is None and mechanism.analysis.combined != "window":
@@ -96,6 +99,41 @@ def _line(f: Array, variance: Array) -> tuple[float, float]:
         return float(variance[0]), 0.0
     slope = (variance[last] - variance[first]) / (f[last] - f[first])
     return float(variance[first] - f[first] * slope), float(slope)
+
+
+# --- what a result's intervals do not account for -------------------------------------------------
+
+
+def plausibility_of(manifest: Manifest, result: Result) -> Plausibility | None:
+    """Whether honest devices can have sent this; None where withheld.
+
+    The rate of false alarms is that of all results of the campaign: one for each round and
+    attribute, and as many pooled ones.
+    """
+    if result.withheld:
+        return None
+    results = 2 * manifest.rounds.count * len(manifest.attributes)
+    return plausibility(estimate_of(manifest, result), results)
+
+
+def lie_shift_of(manifest: Manifest, result: Result, share: float = 0.01) -> float:
+    """How far a bar can be off if that share of the devices lied together, reporting every time."""
+    return lie_shift(_mechanism(manifest, result).channels, share, _liar_weight(result))
+
+
+def share_for_shift_of(manifest: Manifest, result: Result, error: float) -> float:
+    """The largest share of liars that leaves every bar within `error`."""
+    return share_for_shift(_mechanism(manifest, result).channels, error, _liar_weight(result))
+
+
+def _liar_weight(result: Result) -> float:
+    """Who reported in all rounds weighs that many times the average device."""
+    return result.rounds * result.devices / result.n if result.devices < result.n else 1.0
+
+
+def _mechanism(manifest: Manifest, result: Result) -> Mechanism:
+    index = [each.name for each in manifest.attributes].index(result.attribute)
+    return manifest.mechanisms[index]
 
 
 # --- is A above B? ------------------------------------------------------------------------------
