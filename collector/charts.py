@@ -1,7 +1,6 @@
 """Every figure: what it draws, and drawing it as SVG for the page and for files.
 
-The number of a bar or point is the raw estimate, as everywhere: it is the one that the interval
-belongs to. Where it is below 0, a bar extends to the left.
+Bars and points are shares as `results.display` gives them: nothing is drawn outside 0 to 100 %.
 
 Page and files share the marks. On the page a figure is as wide as the window leaves room for:
 marks are scaled horizontally, texts are not. Nothing is fetched, nothing runs, and the same results
@@ -11,6 +10,7 @@ give the same bytes. PNG files are rendered from the SVG by resvg, which is an e
 from __future__ import annotations
 
 import math
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +23,17 @@ from typing import Final, Literal, TextIO
 import click
 
 from collector.errors import CollectorError
-from collector.planning import Plan
 from collector.records import Campaign
+from collector.results.display import (
+    Share,
+    headline,
+    share_decimals,
+    share_of,
+    shares,
+)
 from collector.results.facts import attribute_of
-from collector.results.tables import import_extra
-from collector.results.words import Facts, heading, in_percent, quantity, withheld_text
+from collector.results.tables import import_extra, mean_interval
+from collector.results.words import Facts, decimals, heading, number, quantity
 from protocol_spec import Result
 from protocol_spec.programs.settings import SettingsError
 
@@ -56,7 +62,7 @@ COLOURS: Final = {
     "accent": ("#1f5fa8", "#8bb8ee"),
     "bar": ("#7fa6cf", "#4f7fb5"),
     "interval": ("#1f2328", "#f2efea"),
-    "projected": ("#b4540a", "#f0a05a"),
+    "marked": ("#b4540a", "#f0a05a"),
     "pooled": ("#6b3fa0", "#c3a2f0"),
     "truth": ("#0b7a4b", "#5fd3a0"),
 }
@@ -68,18 +74,15 @@ def style(colour: Callable[[str], str]) -> str:
     return (
         f".bar{{fill:{colour('bar')}}}.band{{fill:{colour('bar')};fill-opacity:.35}}"
         f".pooled-band{{fill:{colour('pooled')};fill-opacity:.2}}"
-        ".line,.interval,.axis,.grid,.pooled,.floor,.true,.median"
+        ".line,.interval,.axis,.grid,.pooled,.true,.median"
         "{fill:none;stroke-width:1.5;vector-effect:non-scaling-stroke}"
         f".line{{stroke:{colour('accent')};stroke-width:2;stroke-linejoin:round}}"
         f".interval{{stroke:{colour('interval')}}}.axis{{stroke:{colour('quiet')}}}"
         f".grid{{stroke:{colour('line')};stroke-width:1}}.pooled{{stroke:{colour('pooled')}}}"
-        f".floor{{stroke:{colour('pooled')};stroke-dasharray:6 5}}"
         f".true{{stroke:{colour('truth')};stroke-width:2;stroke-dasharray:2 3}}"
-        f".median{{stroke:{colour('projected')};stroke-width:3}}"
-        ".dot,.projected{stroke-width:7;stroke-linecap:round;vector-effect:non-scaling-stroke}"
-        f".dot{{stroke:{colour('accent')}}}.projected,.dot.median{{stroke:{colour('projected')}}}"
-        f".dot.median{{stroke-width:9}}.b1{{stroke:{colour('projected')}}}"
-        f".b2{{stroke:{colour('pooled')}}}.b3{{stroke:{colour('truth')}}}"
+        f".median{{stroke:{colour('marked')};stroke-width:3}}"
+        ".dot{stroke-width:7;stroke-linecap:round;vector-effect:non-scaling-stroke}"
+        f".dot{{stroke:{colour('accent')}}}.dot.median{{stroke:{colour('marked')};stroke-width:9}}"
     )
 
 
@@ -95,25 +98,27 @@ def page_style() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One value of a histogram; all numbers are shares of 1."""
+    """One value of a histogram; all numbers are shares of 1, written with so many `digits`."""
 
     name: str
-    raw: float
+    share: float
     low: float
     high: float
     true: float | None = None
-    projected: float | None = None
+    digits: int = 1
 
     @property
-    def numbers(self) -> str:
-        return f"{in_percent(self.raw)} % ({in_percent(self.low)} … {in_percent(self.high)})"
+    def ends(self) -> str:
+        return f"{self.percent(self.low)} … {self.percent(self.high)}"
+
+    def percent(self, share: float) -> str:
+        return number(100 * share, self.digits)
 
     @property
     def title(self) -> str:
         """All that is known of it, for a tooltip."""
-        more = (("projected", self.projected), ("simulated truth", self.true))
-        known = [f"{name} {in_percent(x)} %" for name, x in more if x is not None]
-        return "; ".join([f"{self.name}: {self.numbers}", *known])
+        truth = "" if self.true is None else f"; simulated truth {self.percent(self.true)} %"
+        return f"{self.name}: {self.percent(self.share)} % ({self.ends}){truth}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +143,19 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One value, or a median or mean, over rounds; `pooled` is all rounds together.
-
-    `floor` is the half-width that no number of rounds goes below.
-    """
+    """One value, or a median or mean, over rounds; `pooled` is all rounds together."""
 
     name: str
     points: tuple[Point, ...]
     pooled: Point | None = None
     true: float | None = None
-    floor: float | None = None
     unit: str = "%"
+
+    def text(self, point: Point) -> tuple[str, str]:
+        """A number with as many digits as its error allows, and its interval."""
+        digits = decimals((point.high - point.low) / 2)
+        value, low, high = (number(x, digits) for x in (point.value, point.low, point.high))
+        return f"{value} {self.unit}".rstrip(), f"{low} … {high}"
 
     @property
     def times(self) -> Span:
@@ -174,6 +181,7 @@ class Chart:
     lines: tuple[Line, ...] = ()
     intervals: str = EACH
     values: int = 0
+    sentence: str = ""
 
     @property
     def caption(self) -> str:
@@ -189,7 +197,7 @@ class Chart:
         truths = [bar.true for bar in self.bars] + [line.true for line in self.lines]
         known = any(true is not None for true in truths)
         truth = "; dotted: the truth of the simulation" if known else ""
-        return f"raw estimates with {self.intervals}{pooled}{truth}"
+        return f"shares of the devices with {self.intervals}{pooled}{truth}"
 
 
 # --- from results -------------------------------------------------------------------------------
@@ -208,44 +216,76 @@ def charts(
         rounds = mine[1:] if pooled is not None else mine
         rows, true = rounds if len(rounds) > 1 else mine[:1], (truth or {}).get(attribute.name)
         released = [r for r in rows if not r.withheld]
+        sentence = headline(campaign.manifest, pooled or mine[-1])
         if not released:
-            made.append(Chart(attribute.question, f"{_note(rows)}; too few reports, withheld"))
+            made.append(Chart(attribute.question, f"{_note(rows)}; withheld", sentence=sentence))
         elif len(released) == 1:
             made.append(bar_chart(campaign, released[0], true))
         else:
             lines = tuple(panels(campaign, released, pooled, true))
-            made.append(Chart(attribute.question, _note(released), lines=lines, values=attribute.k))
+            note, k = _note(released), attribute.k
+            made.append(Chart(attribute.question, note, lines=lines, values=k, sentence=sentence))
     return made
 
 
 def bar_chart(
-    campaign: Campaign, result: Result, true: Sequence[float] | None, most: int = MOST_BARS
-) -> Chart:
-    """The largest values of one result."""
-    attribute = attribute_of(campaign, result)
-    bars = tuple(largest(histogram(result, attribute.values, true), most))
-    return Chart(attribute.question, _note([result]), bars, values=attribute.k)
-
-
-def histogram(
+    campaign: Campaign,
     result: Result,
-    names: Sequence[str],
-    true: Sequence[float] | None = None,
+    true: Sequence[float] | None,
+    most: int = MOST_BARS,
     *,
     every: bool = False,
-    projected: bool = False,
+) -> Chart:
+    """The largest values of one result, none if it is withheld; `every` for intervals that hold
+    for all at once."""
+    attribute = attribute_of(campaign, result)
+    found = shares(result, every=every)
+    bars = named_bars(attribute.values, found, true) if found else []
+    return Chart(
+        attribute.question,
+        _note([result]),
+        tuple(largest(bars, most)),
+        intervals=EVERY if every else EACH,
+        values=attribute.k,
+        sentence=headline(campaign.manifest, result),
+    )
+
+
+def named_bars(
+    names: Sequence[str], found: Sequence[Share], true: Sequence[float] | None = None
 ) -> list[Bar]:
-    """A bar for each value; `every` for the intervals that hold for all values at once."""
-    low, high = (result.low_all, result.high_all) if every else (result.low, result.high)
+    """A bar for each value, all with the same number of digits."""
+    digits = share_decimals(found)
     truths: Sequence[float | None] = true or [None] * len(names)
-    nearest: Sequence[float | None] = result.projected if projected else [None] * len(names)
-    rows = zip(names, result.raw, low, high, truths, nearest, strict=True)
-    return [Bar(*row) for row in rows]
+    rows = zip(names, found, truths, strict=True)
+    return [Bar(name, *share, known, digits) for name, share, known in rows]
+
+
+def both_bars(facts: Facts) -> list[tuple[Bar, Bar]]:
+    """Of each value its share with its own interval, and with the one for all values at once."""
+    rows = facts["histogram"]
+    both = (
+        [share_of(row["projected"], row[f"low{end}"], row[f"high{end}"]) for row in rows]
+        for end in ("", "_all")
+    )
+    names = [row["value"] for row in rows]
+    one, every = (named_bars(names, found) for found in both)
+    return [(bar, replace(other, digits=bar.digits)) for bar, other in zip(one, every)]
+
+
+def edge_bars(facts: Facts) -> list[Bar]:
+    """Of a numeric question: the share of devices below each edge, named by it."""
+    numbers = facts["numbers"]
+    if numbers is None:
+        return []
+    columns = (numbers[name] for name in ("edges", "cdf", "cdf_low", "cdf_high"))
+    rows = [row for row in zip(*columns) if row[0] is not None]
+    return named_bars([quantity(row[0]) for row in rows], [Share(*row[1:]) for row in rows])
 
 
 def largest(bars: Sequence[Bar], most: int) -> list[Bar]:
     """The `most` largest, in their own order."""
-    kept = sorted(range(len(bars)), key=lambda i: -bars[i].raw)[:most]
+    kept = sorted(range(len(bars)), key=lambda i: -bars[i].share)[:most]
     return [bars[i] for i in sorted(kept)]
 
 
@@ -259,7 +299,7 @@ def panels(
     released = [r for r in rounds if not r.withheld]
     if len(released) < 2:
         return []
-    sums = [sum(r.raw[i] for r in released) for i in range(len(released[0].raw))]
+    sums = [sum(r.projected[i] for r in released) for i in range(len(released[0].raw))]
     kept = sorted(range(len(sums)), key=lambda i: -sums[i])[:MOST_PANELS]
     return [line(campaign, released, pooled, i, true) for i in sorted(kept)]
 
@@ -270,7 +310,6 @@ def line(
     pooled: Result | None,
     chosen: int | Number,
     true: Sequence[float] | None = None,
-    floor: float | None = None,
 ) -> Line:
     """One value by its index, or the median or mean of a numeric question, over rounds."""
     found = tuple(p for r in rounds if (p := _point(campaign, r, chosen)) is not None)
@@ -279,24 +318,23 @@ def line(
     if isinstance(chosen, str):
         return Line(chosen, found, together, unit=asked.unit)
     truth = None if true is None else 100 * true[chosen]
-    reach = None if floor is None else 100 * floor
-    return Line(asked.values[chosen], found, together, truth, reach)
+    return Line(asked.values[chosen], found, together, truth)
 
 
 def _point(campaign: Campaign, result: Result, chosen: int | Number) -> Point | None:
     """None where it is withheld, or the number cannot be known."""
-    known = result.numbers
+    known, asked = result.numbers, attribute_of(campaign, result)
     value: float | None = None
     low: float | None = None
     high: float | None = None
     if result.withheld:
         return None
     if isinstance(chosen, int):
-        value, low, high = (100 * row[chosen] for row in (result.raw, result.low, result.high))
+        value, low, high = (100 * x for x in shares(result)[chosen])
     elif known is not None and chosen == "median":
         _, value, low, high = next(q for q in known.quantiles if q.tau == 0.5)
     elif known is not None:
-        value, low, high = known.mean, known.mean_low, known.mean_high
+        value, (low, high) = known.mean, mean_interval(asked, known) or (None, None)
     if value is None:
         return None
     low, high = value if low is None else low, value if high is None else high
@@ -328,49 +366,42 @@ def unbroken(found: Sequence[Point]) -> Iterator[list[Point]]:
 # --- bars ---------------------------------------------------------------------------------------
 
 
-def bar_list(bars: Sequence[Bar]) -> str:
+def bar_list(chart: Chart) -> str:
     """A histogram as a list of names, bars and numbers, which wraps in narrow windows."""
-    span = _bar_span(bars)
+    top = _top(chart.bars)
     rows = (
         f'<li data-bar="{escape(bar.name)}"><span class="bar-name">{escape(bar.name)}</span>'
-        f'<svg class="plot" aria-hidden="true" focusable="false">{_bar(bar, span)}</svg>'
-        f'<span class="bar-number">{in_percent(bar.raw)} % '
-        f"<small>{in_percent(bar.low)} … {in_percent(bar.high)}</small></span></li>"
-        for bar in bars
+        f'<svg class="plot" aria-hidden="true" focusable="false">{_bar(bar, top)}</svg>'
+        f'<span class="bar-number">{bar.percent(bar.share)} % <small>{bar.ends}</small></span></li>'
+        for bar in chart.bars
     )
     return f'<ul class="bars">{"".join(rows)}</ul>'
 
 
-def bar_legend(bars: Sequence[Bar], intervals: str) -> str:
-    known = [("true", "simulated truth")] if bars[0].true is not None else []
-    kinds = [("bar", "raw"), ("interval", intervals), ("projected", "projected")]
-    return legend([*kinds, *known])
+def bar_legend(chart: Chart) -> str:
+    known = [("true", "simulated truth")] if chart.bars[0].true is not None else []
+    return legend([("bar", "share of the devices"), ("interval", chart.intervals), *known])
 
 
-def _bar_span(bars: Sequence[Bar]) -> Span:
-    ends = [x for b in bars for x in (b.raw, b.high, b.true or 0.0, b.projected or 0.0)]
-    return min(0.0, *ends), max(1e-9, *ends)
+def _top(bars: Sequence[Bar]) -> float:
+    return max(1e-9, *(x for b in bars for x in (b.high, b.true or 0.0)))
 
 
-def _bar(bar: Bar, span: Span) -> str:
+def _bar(bar: Bar, top: float) -> str:
     """The marks of one value, in percent of the width and height of whatever they are put in."""
-    bottom, top = span
 
     def x(share: float) -> float:
-        return round(100 * (share - bottom) / (top - bottom), 2)
+        return round(100 * share / top, 2)
 
-    begin, end = sorted((x(0.0), x(bar.raw)))
     low, high = x(bar.low), x(bar.high)
     parts = [
         f"<title>{escape(bar.title)}</title>",
-        f'<rect class="bar" x="{begin}%" width="{round(end - begin, 2)}%" y="12%" height="76%"/>',
-        _upright("axis", x(0.0), 0, 100),
+        f'<rect class="bar" x="0%" width="{x(bar.share)}%" y="12%" height="76%"/>',
+        _upright("axis", 0, 0, 100),
         f'<line class="interval" x1="{low}%" x2="{high}%" y1="50%" y2="50%"/>',
         _upright("interval", low, 28, 72),
         _upright("interval", high, 28, 72),
     ]
-    if bar.projected is not None:
-        parts.append(_upright("projected", x(bar.projected), 50, 50))
     if bar.true is not None:
         parts.append(_upright("true", x(bar.true), 0, 100))
     return "".join(parts)
@@ -378,27 +409,6 @@ def _bar(bar: Bar, span: Span) -> str:
 
 def _upright(kind: str, x: float, y1: int, y2: int) -> str:
     return f'<line class="{kind}" x1="{x}%" x2="{x}%" y1="{y1}%" y2="{y2}%"/>'
-
-
-def spectrum(bars: Sequence[Bar], label: str) -> str:
-    """Very many values: thin bars side by side, all of them, without room for every name."""
-    height, (bottom, top) = 300, _bar_span(bars)
-    step = WIDTH / len(bars)
-
-    def y(share: float) -> str:
-        return _n(height * (top - share) / (top - bottom))
-
-    drawn = []
-    for i, bar in enumerate(bars):
-        left, middle, width = (f"{x * step:.3f}" for x in (i, i + 0.5, 0.7))
-        drawn.append(
-            f'<g><title>{escape(bar.title)}</title><path class="bar" '
-            f'd="M{left} {y(0.0)}V{y(bar.raw)}h{width}V{y(0.0)}z"/>'
-            f'<path class="interval" d="M{middle} {y(bar.low)}V{y(bar.high)}"/></g>'
-        )
-    last = len(bars) - 1
-    names = [(i / last * WIDTH, bars[i].name) for i in (0, last // 2, last)]
-    return _framed("".join(drawn), label, (100 * bottom, 100 * top), names, height)
 
 
 # --- curves -------------------------------------------------------------------------------------
@@ -421,7 +431,7 @@ class Curve:
 
 
 def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) -> list[Curve]:
-    """A line with its band over rounds, and the pooled result, the floor and the truth."""
+    """A line with its band over rounds, and the pooled result and the truth."""
     begins, ends = drawn.times
 
     def level(kind: str, value: float, name: str) -> Curve:
@@ -433,35 +443,29 @@ def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) ->
         band_name = f"95 % interval, {together}"
         made.append(Curve("pooled", (), band=band, band_kind="pooled-band", band_name=band_name))
         made.append(level("pooled", pooled.value, together))
-        if drawn.floor is not None:
-            ends_of_floor = (pooled.value - drawn.floor, pooled.value + drawn.floor)
-            made += [level("floor", end, "floor of first-stage noise") for end in ends_of_floor]
     windows = any(p.first != p.last for p in drawn.points)
     band_name = f"95 % interval of a {'window' if windows else 'round'}"
-    name = "raw" if drawn.unit == "%" else drawn.name
     for run in unbroken(drawn.points):
         edges = [
             (x, p.low, p.high)
             for p in run
             for x in ((p.opens, p.closes) if windows or len(run) == 1 else (p.at,))
         ]
-        titles = [_point_title(p, drawn.unit) for p in run] if dots or len(run) == 1 else ()
+        titles = [_point_title(drawn, p) for p in run] if dots or len(run) == 1 else ()
         middles = [(p.at, p.value) for p in run]
-        made.append(Curve("line", middles, name, edges, "band", band_name, titles))
+        made.append(Curve("line", middles, drawn.name, edges, "band", band_name, titles))
     if drawn.true is not None:
         made.append(level("true", drawn.true, "simulated truth"))
     return made
 
 
-def _point_title(point: Point, unit: str) -> str:
+def _point_title(drawn: Line, point: Point) -> str:
     rounds = f"round {point.last}"
     if point.first != point.last:
         rounds = f"rounds {point.first} to {point.last}"
     when = datetime.fromtimestamp(point.at, UTC).strftime("%Y-%m-%d %H:%M")
-    numbers = [f"{x:.4g}" for x in (point.value, point.low, point.high)]
-    if unit == "%":
-        numbers = [in_percent(x / 100) for x in (point.value, point.low, point.high)]
-    return f"{rounds}, {when}: {numbers[0]} {unit} ({numbers[1]} … {numbers[2]})"
+    value, ends = drawn.text(point)
+    return f"{rounds}, {when}: {value} ({ends})"
 
 
 def over_time(drawn: Line, label: str, together: str) -> str:
@@ -469,7 +473,8 @@ def over_time(drawn: Line, label: str, together: str) -> str:
     curves = line_curves(drawn, together=together, dots=True)
     begins, ends = drawn.times
     ticks = list(zip((begins, (begins + ends) / 2, ends), _moments(drawn.times)))
-    return _plot(curves, label, drawn.times, ticks, around=("", f" {drawn.unit}"))
+    span = _spread(curves, percent=drawn.unit == "%")
+    return _plot(curves, label, drawn.times, ticks, y=span, around=("", f" {drawn.unit}"))
 
 
 def distribution(numbers: Facts, true: Sequence[float] | None, label: str) -> str:
@@ -509,32 +514,11 @@ def distribution(numbers: Facts, true: Sequence[float] | None, label: str) -> st
     return _plot(curves, label, span, ticks, y=(0.0, 100.0), height=280)
 
 
-def plan_curves(plan: Plan, label: str) -> str:
-    """Half-widths by the number of pooled rounds, and what no number of rounds goes below."""
-    kinds = {(a.k, a.protocol, *a.half_width_pooled.values()): a for a in reversed(plan.attributes)}
-    distinct = list(reversed(kinds.values()))
-    curves, top = [], 0.0
-    for i, a in enumerate(distinct):
-        colour = f" b{i % 4}" if i else ""
-        name = f"{a.name}: " if len(distinct) > 1 else ""
-        widths = [100 * width for width in a.half_width_pooled.values()]
-        titles = [f"{name}{t} rounds: ±{w:.2f} points" for t, w in zip(a.half_width_pooled, widths)]
-        curves.append(
-            Curve(f"line{colour}", list(enumerate(widths)), f"{name}half-width", titles=titles)
-        )
-        ends = (0, len(widths) - 1)
-        curves.append(Curve(f"floor{colour}", [(x, 100 * a.floor) for x in ends], f"{name}floor"))
-        top = max(top, *widths)
-    ticks = [(i, f"{t}") for i, t in enumerate(distinct[0].half_width_pooled)]
-    span = (-0.1, len(ticks) - 0.9)
-    return _plot(curves, label, span, ticks, y=(0.0, 1.05 * top), around=("±", ""), height=260)
-
-
 def sparkline(drawn: Line, y: Span | None = None) -> str:
     """A line without axes, as large as the style sheet says."""
     curves = line_curves(drawn)
-    span = y or _spread(curves)
-    if span[0] <= 0.0:
+    span = y or _spread(curves, percent=True)
+    if span[0] == 0.0:
         curves.insert(0, Curve("grid", [(x, 0.0) for x in drawn.times]))
     marks = _curves(curves, drawn.times, span, 240, 64)
     size = 'viewBox="0 0 240 64" preserveAspectRatio="none"'
@@ -542,9 +526,8 @@ def sparkline(drawn: Line, y: Span | None = None) -> str:
 
 
 def common_scale(lines: Iterable[Line]) -> Span:
-    """From 0 or below to the largest number, so that panels can be compared."""
-    bottom, top = _spread([curve for each in lines for curve in line_curves(each)])
-    return min(0.0, bottom), top
+    """From 0 to the largest percentage, so that panels can be compared."""
+    return 0.0, _spread([c for each in lines for c in line_curves(each)], percent=True)[1]
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:
@@ -554,8 +537,6 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
         key = '<line class="{0}" x1="1" x2="25" y1="6" y2="6"/>'
         if kind in ("bar", "band", "pooled-band"):
             key = '<rect class="{0}" width="26" height="12"/>'
-        elif kind == "projected":
-            key = '<line class="{0}" x1="13" x2="13" y1="6" y2="6"/>'
         drawn = f'<svg class="key" aria-hidden="true" focusable="false">{key.format(kind)}</svg>'
         made.append(f"<li>{drawn} {escape(name)}</li>")
     return f'<ul class="legend">{"".join(made)}</ul>'
@@ -567,12 +548,11 @@ def _plot(
     x: Span,
     ticks: Ticks,
     *,
-    y: Span | None = None,
+    y: Span,
     around: tuple[str, str] = ("", " %"),
     height: int = 320,
 ) -> str:
     """Curves with a legend above, a grid behind and numbers at the grid's lines."""
-    y = y or _spread(curves)
     entries = []
     for curve in curves:
         entries += [(curve.kind, curve.name)] if curve.name else []
@@ -594,13 +574,13 @@ def _framed(
     """Marks that are scaled to the width, and around them texts that are not."""
     grid, texts = [], []
     before, after = map(escape, around)
-    for number in _steps(*y):
-        line_y = _n(12 + height * (y[1] - number) / (y[1] - y[0]))
+    for at in _steps(*y):
+        line_y = _n(12 + height * (y[1] - at) / (y[1] - y[0]))
         grid.append(f'<line class="grid" x1="0" x2="100%" y1="{line_y}" y2="{line_y}"/>')
-        label_text = f"{before}{number:g}{after}"
+        label_text = f"{before}{at:g}{after}"
         texts.append(f'<text x="2" y="{line_y}" dy="-3">{label_text}</text>')
-    for at, name in ticks:
-        share = round(100 * at / WIDTH, 2)
+    for across, name in ticks:
+        share = round(100 * across / WIDTH, 2)
         anchor = "start" if share < 5 else "end" if share > 95 else "middle"
         texts.append(
             f'<text x="{share}%" y="{height + 32}" text-anchor="{anchor}">{escape(name)}</text>'
@@ -630,20 +610,20 @@ def _curves(curves: Sequence[Curve], x: Span, y: Span, width: float, height: flo
         if len(curve.points) > 1:
             corners = " ".join(place(*point) for point in curve.points)
             parts.append(f'<polyline class="{curve.kind}" points="{corners}"/>')
-        kind = curve.kind.replace("line", "").strip()
+        named = "dot" if curve.kind == "line" else f"dot {curve.kind}"
         for point, title in zip(curve.points, curve.titles):
-            named = f"dot {kind}".rstrip()
             drawn = f'd="M{place(*point)}h0"><title>{escape(title)}</title></path>'
             parts.append(f'<path class="{named}" {drawn}')
     return "".join(parts)
 
 
-def _spread(curves: Iterable[Curve]) -> Span:
-    """The range of everything drawn, with a margin."""
+def _spread(curves: Iterable[Curve], *, percent: bool) -> Span:
+    """The range of everything drawn, with a margin; percentages end at 0 and 100."""
     ends = [value for curve in curves for _, value in curve.points]
     ends += [end for curve in curves for _, low, high in curve.band for end in (low, high)]
     margin = 0.04 * max(1e-9, max(ends) - min(ends))
-    return min(ends) - margin, max(ends) + margin
+    low, high = min(ends) - margin, max(ends) + margin
+    return (max(0.0, low), min(100.0, high)) if percent else (low, high)
 
 
 def _steps(low: float, high: float) -> list[float]:
@@ -716,41 +696,45 @@ _TEXTS: Final = (
 _LABEL, _NUMBERS, _ROW = 180, 150, 26
 _PANEL: Final = (240, 150)
 _LONGEST_NAME: Final = 26
+_LONGEST_LINE: Final = 96
 
 
 def _drawn(chart: Chart) -> tuple[str, float]:
     """A chart's elements from the origin, and its height."""
-    head = _text(16, 16, chart.question, "title") + _text(16, 36, chart.caption, "soft")
+    sentence = textwrap.wrap(chart.sentence, _LONGEST_LINE)
+    head = _text(16, 16, chart.question, "title")
+    head += "".join(_text(16, 38 + 18 * i, text, "") for i, text in enumerate(sentence))
+    begins = 38 + 18 * len(sentence)
+    head += _text(16, begins, chart.caption, "soft")
     if not chart.bars and not chart.lines:
-        return head, 44
-    rows = [_panel(chart, i) for i in range(len(chart.lines))]
-    bottom = 48 + -(-len(rows) // 3) * _PANEL[1]
+        return head, begins + 8
+    begins += 14
+    rows = [_panel(chart, i, begins) for i in range(len(chart.lines))]
+    bottom = begins + -(-len(rows) // 3) * _PANEL[1]
     if chart.bars:
-        span, bottom = _bar_span(chart.bars), 52 + len(chart.bars) * _ROW
+        top, bottom = _top(chart.bars), begins + len(chart.bars) * _ROW
         place = f'x="{_LABEL + 16}" width="{WIDTH - _LABEL - _NUMBERS - 32}" height="{_ROW}"'
         for i, bar in enumerate(chart.bars):
-            y = 52 + i * _ROW
+            y, numbers = begins + i * _ROW, f"{bar.percent(bar.share)} % ({bar.ends})"
             rows.append(_text(_LABEL + 6, y + 17, _short(bar.name), "", anchor="end"))
-            rows.append(f'<svg {place} y="{y}">{_bar(bar, span)}</svg>')
-            rows.append(_text(WIDTH - 16, y + 17, bar.numbers, "soft", anchor="end"))
+            rows.append(f'<svg {place} y="{y}">{_bar(bar, top)}</svg>')
+            rows.append(_text(WIDTH - 16, y + 17, numbers, "soft", anchor="end"))
     return head + "".join(rows) + _text(16, bottom + 16, chart.legend, "soft"), bottom + 20
 
 
-def _panel(chart: Chart, i: int) -> str:
+def _panel(chart: Chart, i: int, y: float) -> str:
     """One value over time; all panels of a chart have one scale."""
-    drawn, (width, height) = chart.lines[i], _PANEL
-    bottom, top = common_scale(chart.lines)
+    drawn, (width, height), scale = chart.lines[i], _PANEL, common_scale(chart.lines)
     left, right, base = 44, width - 12, height - 28
-    zero = base - (base - 24) * (0.0 - bottom) / (top - bottom)
     place = f'x="{left}" y="24" width="{right - left}" height="{base - 24}"'
-    marks = _curves(line_curves(drawn), drawn.times, (bottom, top), right - left, base - 24)
+    marks = _curves(line_curves(drawn), drawn.times, scale, right - left, base - 24)
     begins, ends = drawn.dates
     return (
-        f'<g transform="translate({i % 3 * width} {48 + i // 3 * height})">'
+        f'<g transform="translate({i % 3 * width} {_n(y + i // 3 * height)})">'
         + _text(left, 14, _short(drawn.name), "")
-        + f'<line class="grid" x1="{left}" x2="{right}" y1="{_n(zero)}" y2="{_n(zero)}"/>'
-        + _text(left - 6, zero + 4, "0", "soft", anchor="end")
-        + _text(left - 6, 30, f"{top:.0f} %", "soft", anchor="end")
+        + f'<line class="grid" x1="{left}" x2="{right}" y1="{base}" y2="{base}"/>'
+        + _text(left - 6, base + 4, "0", "soft", anchor="end")
+        + _text(left - 6, 30, f"{scale[1]:.0f} %", "soft", anchor="end")
         + _text(left, base + 16, begins, "soft")
         + _text(right, base + 16, ends, "soft", anchor="end")
         + f"<svg {place}>{marks}</svg></g>"
@@ -798,17 +782,16 @@ def _section(chart: Chart) -> str:
         f'<svg width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}" role="img">'
         f"<title>{escape(chart.question)}</title>{drawn}</svg>"
     )
-    rows = [(b.name, "–", (100 * b.raw, 100 * b.low, 100 * b.high)) for b in chart.bars]
+    rows = [(b.name, "–", f"{b.percent(b.share)} %", b.ends) for b in chart.bars]
     for each in chart.lines:
-        rows += [(each.name, f"{p.last}", (p.value, p.low, p.high)) for p in each.points]
-    columns = ("value", "round", "raw", "low", "high")
+        rows += [(each.name, f"{p.last}", *each.text(p)) for p in each.points]
+    columns = ("value", "round", "share", "95 % interval")
     caption = f"<caption>{escape(chart.caption)}; {escape(chart.legend)}, in percent</caption>"
     header = "".join(f'<th scope="col">{name}</th>' for name in columns)
     cells = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{which}</td>'
-        + "".join(f"<td>{x:.2f}</td>" for x in numbers)
-        + "</tr>"
-        for name, which, numbers in rows
+        f'<tr><th scope="row">{escape(name)}</th>'
+        f"<td>{which}</td><td>{share}</td><td>{ends}</td></tr>"
+        for name, which, share, ends in rows
     )
     table = f"<table>{caption}<tr>{header}</tr>{cells}</table>" if rows else ""
     return f"<section>{picture}{table}</section>"
@@ -828,7 +811,7 @@ def png(made: Sequence[Chart], title: str) -> bytes:
     return bytes(content)
 
 
-# --- the terminal: a bar is the raw estimate, brackets its interval, a dot the truth
+# --- the terminal: brackets are the interval, a dot is the truth
 
 
 NARROWEST: Final = 10
@@ -876,25 +859,24 @@ def plot_text(
     """One result as a picture that is no wider than the terminal."""
     lines = [ink.write(line) for line in heading(facts)]
     if facts["withheld"]:
-        return "\n".join([*lines, ink.write(f"  {withheld_text(facts)}; withheld")])
-    truths: Sequence[float | None] = true or [None] * len(facts["histogram"])
-    bars = [
-        Bar(ink.write(row["value"]), row["raw"], row["low"], row["high"], t)
-        for row, t in zip(facts["histogram"], truths, strict=True)
-    ]
+        return "\n".join(lines)
+    rows = facts["histogram"]
+    found = [share_of(row["projected"], row["low"], row["high"]) for row in rows]
+    bars = named_bars([ink.write(row["value"]) for row in rows], found, true)
     space = width - 5 - _columns(_numbers(bars[0], ink))  # for names and bars
     longest = min(int(LONGEST_LABEL * width), max(SHORTEST_LABEL, space - NARROWEST))
     label = min(longest, max(_columns(bar.name) for bar in bars))
     drawn = draw_bars(bars, cells=max(NARROWEST, space - label), label=label, ink=ink)
     truth = "" if true is None else f"   {ink.true} truth of the simulation"
-    return "\n".join([*lines, *drawn, "", f"  {ink.bar} raw estimate   [ ] 95 % interval{truth}"])
+    key = f"  {ink.bar} share of the devices   [ ] 95 % interval{truth}"
+    return "\n".join([*lines, *drawn, "", key])
 
 
 def draw_bars(
     bars: Sequence[Bar], *, cells: int, label: int | None = None, ink: Ink = UNICODE
 ) -> list[str]:
     """A line for each bar, all scaled to the largest number among them."""
-    scale = max(1e-9, *(max(bar.high, bar.raw, bar.true or 0.0) for bar in bars))
+    scale = _top(bars)
     label = label or max(_columns(bar.name) for bar in bars)
     return [
         f"  {ink.write(_padded(bar.name, label))}  {ink.paint(_cells(bar, scale, cells, ink))}"
@@ -908,7 +890,7 @@ def _cells(bar: Bar, scale: float, width: int, ink: Ink) -> list[str]:
         return max(0, min(width, round(share / scale * width)))
 
     cells = [" "] * (width + 1)
-    for x in range(at(bar.raw) + 1 if bar.raw > 0 else 0):
+    for x in range(at(bar.share) + 1 if bar.share > 0 else 0):
         cells[x] = ink.bar
     for x in range(at(bar.low), at(bar.high) + 1):
         cells[x] = cells[x] if cells[x] == ink.bar else ink.line
@@ -919,10 +901,13 @@ def _cells(bar: Bar, scale: float, width: int, ink: Ink) -> list[str]:
 
 
 def _numbers(bar: Bar, ink: Ink) -> str:
-    more = f"{100 * bar.low:5.1f} {ink.between} {100 * bar.high:5.1f}"
+    """In columns that are wide enough for 100 %."""
+    wide = 3 + bar.digits + (bar.digits > 0)
+    low, share, high = (f"{bar.percent(x):>{wide}}" for x in (bar.low, bar.share, bar.high))
+    more = f"{low} {ink.between} {high}"
     if bar.true is not None:
-        more = f"true {100 * bar.true:5.1f} %"
-    return f"  {100 * bar.raw:5.1f} %  {more}"
+        more = f"true {bar.percent(bar.true):>{wide}} %"
+    return f"  {share} %  {more}"
 
 
 def _columns(text: str) -> int:

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import click
 
 from collector import charts
-from collector.charts import ink_of, plot_text
+from collector.charts import both_bars, ink_of, plot_text
 from collector.commands.options import ATTRIBUTE, CAMPAIGN, FILE, command, show
 from collector.data_dir import read_store
 from collector.results import tables
@@ -34,8 +34,8 @@ from collector.results.words import (
     difference_lines,
     heading,
     numbers_lines,
-    rounds_label,
-    withheld_text,
+    question_line,
+    rounds_line,
 )
 from collector.settings import PAGE, Settings
 from collector.web import process
@@ -140,8 +140,12 @@ def _campaign_lines(c: Facts) -> Iterator[str]:
         longest = "" if waits["until"] is None else f"; until {waits['until']} at most"
         yield f"  round {waits['round']} is over but not sealed: {waits['why']}{longest}"
     for row in c["filling"]:
-        counts = ", ".join(f"{name} {n:,}" for name, n in row["reports"].items())
-        yield f"  round {row['round']} fills: {counts} (a histogram needs {row['enough']:,})"
+        needed = row["enough"]
+        counts = ", ".join(
+            f"{name} {f'{n:,} or more' if n else f'fewer than {needed:,}'}"
+            for name, n in row["reports"].items()
+        )
+        yield f"  round {row['round']} fills: {counts} (a histogram needs {needed:,})"
     yield from _outcome_lines(c["outcomes"])
 
 
@@ -159,6 +163,9 @@ def _outcome_lines(outcomes: dict[str, int]) -> list[str]:
 @click.option("--round", "number", default="pooled", show_default=True, help=WHICH)
 @click.option("--plot", is_flag=True, help="Draw bars as wide as the terminal.")
 @click.option(
+    "--raw", is_flag=True, help="For calculations: print unbiased estimates and their errors."
+)
+@click.option(
     "--compare",
     "pair",
     nargs=2,
@@ -172,10 +179,11 @@ def estimate(
     attribute: str | None,
     number: str,
     plot: bool,
+    raw: bool,
     pair: tuple[str, str] | None,
     as_json: bool,
 ) -> None:
-    """Print histograms with their intervals.
+    """Print results: a sentence, and the histogram with its intervals.
 
     \b
     allomfree-collector estimate
@@ -193,10 +201,12 @@ def estimate(
     facts = [result_facts(found, result, last) for result in results]
     if pair is not None:
         compared = [compare(found.manifest, result, *pair) for result in results]
-        show(compared, as_json, lambda compared: _comparisons_text(facts, compared))
+        texts = [_comparison_text(*pair) for pair in zip(facts, compared)]
+        show(compared, as_json, lambda _: "\n\n".join(texts))
         return
     if not plot:
-        show(facts, as_json, lambda facts: "\n\n".join(map(result_text, facts)))
+        texts = [result_text(each, raw=raw) for each in facts]
+        show(facts, as_json, lambda _: "\n\n".join(texts))
         return
     ink, width = ink_of(sys.stdout, os.environ), shutil.get_terminal_size().columns
     if ink.colour:
@@ -206,83 +216,51 @@ def estimate(
     show(facts, as_json, lambda _: "\n\n".join(drawn))
 
 
-def result_text(facts: Facts) -> str:
-    """A histogram as a table."""
-    lines = [*heading(facts), *(f"  careful: {warning}" for warning in facts["warnings"])]
-    if facts["device_bound"] is None:
-        return "\n".join([*lines, f"  {withheld_text(facts)}; withheld"])
-    width = max(5, *(len(row["value"]) for row in facts["histogram"]))
-    lines.append(f"  {'value':<{width}}      raw   95 % interval     for all at once   projected")
-    for row in facts["histogram"]:
-        one = f"{100 * row['low']:5.1f} … {100 * row['high']:5.1f}"
-        every = f"{100 * row['low_all']:5.1f} … {100 * row['high_all']:5.1f}"
-        lines.append(
-            f"  {row['value']:<{width}}  {100 * row['raw']:6.1f}%  {one}     {every}     "
-            f"{100 * row['projected']:6.1f}%"
-        )
-    numbers = [] if facts["numbers"] is None else numbers_lines(facts["numbers"])
-    lines += [f"  {line}" for line in (*numbers, *difference_lines(facts))]
+def result_text(facts: Facts, *, raw: bool = False) -> str:
+    """A histogram as a table: shares, or the unbiased estimates and their errors."""
+    if facts["withheld"]:
+        return "\n".join(heading(facts))
+    table = _raw_table(facts) if raw else _share_table(facts)
     bound = f"{100 * facts['device_bound']:.3g} points"
-    return "\n".join([*lines, f"  one dishonest device can move a raw bar by at most {bound}"])
+    lines = [*numbers_lines(facts), *difference_lines(facts)]
+    lines.append(f"one dishonest device can move a bar by at most {bound}")
+    return "\n".join([*heading(facts), *(f"  {line}" for line in (*table, *lines))])
 
 
-_SHORT_ANSWERS: Final = {
-    "above": "yes",
-    "below": "no",
-    "not shown": "not shown",
-    "withheld": "withheld",
-}
+def _share_table(facts: Facts) -> list[str]:
+    bars, width = both_bars(facts), max(5, *(len(row["value"]) for row in facts["histogram"]))
+    lines = [f"{'value':<{width}}   share   95 % interval   for all at once"]
+    return lines + [
+        f"{a.name:<{width}}  {a.percent(a.share):>4} %   {a.ends:<13}   {b.ends}" for a, b in bars
+    ]
 
 
-def _comparisons_text(facts: Sequence[Facts], found: Sequence[Facts]) -> str:
-    """A single comparison of an attribute in sentences, several as a table."""
-    parts = []
-    for attribute in dict.fromkeys(each["attribute"] for each in found):
-        mine = [(f, c) for f, c in zip(facts, found) if c["attribute"] == attribute]
-        parts.append(_comparison_text(*mine[0]) if len(mine) == 1 else _comparison_table(mine))
-    return "\n\n".join(parts)
+def _raw_table(facts: Facts) -> list[str]:
+    rows, width = facts["histogram"], max(5, *(len(row["value"]) for row in facts["histogram"]))
+    names = ("raw", "low", "high", "low_all", "high_all", "privacy_error", "sampling_error")
+    titles = ("raw %", "low", "high", "low_all", "high_all", "privacy ±", "sampling ±")
+    lines = [f"{'value':<{width}}" + "".join(f"{title:>11}" for title in titles)]
+    return lines + [
+        f"{row['value']:<{width}}" + "".join(f"{100 * row[name]:11.2f}" for name in names)
+        for row in rows
+    ]
 
 
 def _comparison_text(facts: Facts, found: Facts) -> str:
+    lines = [question_line(facts), f"  {rounds_line(facts)}"]
     if found["difference"] is None:
-        return "\n".join([*heading(facts), f"  {withheld_text(facts)}; withheld"])
+        return "\n".join([*lines, f"  {facts['sentence']}"])
     ends = ((found["low"], found["high"]), (found["low_all"], found["high_all"]))
     named, every = (f"{100 * (low or 0.0):.1f} … {100 * (high or 0.0):.1f}" for low, high in ends)
     picked = answer_text(found, every_pair=True)
     return "\n".join(
         [
-            *heading(facts),
+            *lines,
             f"  is {found['a']} above {found['b']}? {answer_text(found)}",
             f"  difference {100 * found['difference']:.1f} points, 95 % interval {named}",
             f"  if you picked the two by their bars: {picked} ({every})",
         ]
     )
-
-
-def _comparison_table(compared: Sequence[tuple[Facts, Facts]]) -> str:
-    facts, first = compared[0]
-    a, b = first["a"], first["b"]
-    width = max(6, *(len(rounds_label(each)) for each, _ in compared))
-    lines = [
-        f"{facts['attribute']}: {facts['question']}",
-        f"  is {a} above {b}? {a} minus {b}, in points",
-        (
-            f"  {'rounds':<{width}}  {'reports':>10}  {'difference':>10}   {'95 % interval':<15}  "
-            f"{'answer':<9}  if picked"
-        ),
-    ]
-    for each, c in compared:
-        difference, interval = "", ""
-        if c["difference"] is not None:
-            difference = f"{100 * c['difference']:.1f}"
-            interval = f"{100 * c['low']:6.1f} … {100 * c['high']:6.1f}"
-        answers = f"{_SHORT_ANSWERS[c['answer']]:<9}  {_SHORT_ANSWERS[c['answer_all']]}"
-        lines.append(
-            f"  {rounds_label(each):<{width}}  {c['n']:>10,}  {difference:>10}   "
-            f"{interval:<15}  {answers}"
-        )
-    note = "  if picked: the answer for two values that you picked because of their bars"
-    return "\n".join([*lines, note])
 
 
 # --- export ----------------------------------------------------------------------------------

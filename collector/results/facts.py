@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from collector.errors import StorageFailure, UnknownCampaign
 from collector.health import Health, examine
 from collector.opening import is_for_others, join_link, trial_warnings
-from collector.planning import ENDLESS, Case, half_width, warnings, why
+from collector.planning import warnings, why
 from collector.records import NO_CAMPAIGN, POOLED, Campaign
+from collector.results.display import headline, shares
 from collector.results.estimates import most_interesting
 from collector.results.tables import bin_ends, histogram, instant, of_result
 from collector.results.words import Facts, odds_sentences
@@ -59,11 +60,19 @@ def chosen_results(
     stored = store.results(campaign.id, index, range(number, number + 1))
     if stored:
         return stored
-    # The round is still filling: what it would be if it were sealed now.
-    tallies, counted = store.tallies(campaign.id, number), store.outcomes(campaign.id, number)
     indices = range(len(campaign.manifest.attributes)) if index is None else [index]
-    made = [round_result(campaign, number, i, tallies.get(i), counted) for i in indices]
-    return _or_explain(made if tallies else [], campaign, f"round {number} has no reports")
+    return [_open_round(store, campaign, number, i) for i in indices]
+
+
+def _open_round(store: Store, campaign: Campaign, number: int, index: int) -> Result:
+    """A round that is not sealed: no histogram, and of its size only whole steps (P1).
+
+    Counts read before and after a report would be that report.
+    """
+    name = campaign.manifest.attributes[index].name
+    n = filling(store, campaign, number)["reports"][name]
+    nothing = round_result(campaign, number, index, None, {})
+    return replace(nothing, n=n, devices=n, n_eff=float(n), rounds=min(n, 1))
 
 
 def attribute_index(campaign: Campaign, attribute: str) -> int:
@@ -214,11 +223,19 @@ def _state(campaign: Campaign, sealed: int, now: float) -> CampaignState:
 
 
 def filling(store: Store, campaign: Campaign, number: int) -> Facts:
-    """How many reports of each attribute a round holds, and how many a histogram needs."""
+    """Reports of each attribute in a round that is not sealed, and how many a histogram needs.
+
+    In whole steps of that number: polled before and after a report, they do not isolate it (P1).
+    """
+    step = campaign.manifest.min_reports
+    reports = {name: n // step * step for name, n in _reports(store, campaign, number).items()}
+    return {"round": number, "reports": reports, "enough": step}
+
+
+def _reports(store: Store, campaign: Campaign, number: int) -> dict[str, int]:
     tallies = store.tallies(campaign.id, number)
     names = [attribute.name for attribute in campaign.manifest.attributes]
-    reports = {name: tallies[i].n if i in tallies else 0 for i, name in enumerate(names)}
-    return {"round": number, "reports": reports, "enough": campaign.manifest.min_reports}
+    return {name: tallies[i].n if i in tallies else 0 for i, name in enumerate(names)}
 
 
 def _by_name(outcomes: Mapping[Outcome, int]) -> dict[str, int]:
@@ -235,11 +252,16 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
     `pair` named beforehand and of all pairs at once, which shows which value is `tallest`.
     """
     attribute, far = attribute_of(campaign, result), result.difference
+    final = result.round is None or (last_sealed is not None and result.round <= last_sealed)
     return {
+        "sentence": headline(campaign.manifest, result, final=final),
         **of_result(campaign, result),
+        **{name: getattr(result, name) for name in ("min_reports", "confidence", "reporting")},
+        "digest": result.digest.hex(),
+        "device_bound": None if result.withheld else result.device_bound,
+        "trial": is_trial(campaign.manifest),
         "question": attribute.question,
-        "final": result.round is None or (last_sealed is not None and result.round <= last_sealed),
-        "smallest_visible": None if far is None else far.pair,
+        "final": final,
         "histogram": [] if result.withheld else list(histogram(campaign, result)),
         "outcomes": _by_name({name: n for name, n in result.outcomes.items() if n}),
         "difference": None if far is None else {"pair": far.pair, "tallest": far.tallest},
@@ -258,7 +280,12 @@ def _numbers(attribute: Attribute, numbers: Numbers) -> Facts:
     ends = (attribute.edges or ())[1 : len(numbers.cdf) + 1]
     edges = [end if math.isfinite(end) else None for end in ends]
     quantiles = [quantile._asdict() for quantile in numbers.quantiles]
-    return {"unit": attribute.unit, "edges": edges, **asdict(numbers), "quantiles": quantiles}
+    return {
+        "unit": attribute.unit,
+        "edges": edges,
+        **asdict(numbers),
+        "quantiles": quantiles,
+    }
 
 
 # --- one campaign -------------------------------------------------------------------------------
@@ -319,7 +346,12 @@ def _rounds(store: Store, found: Campaign, now: float, last: int) -> list[Facts]
     expected: dict[str, int | None] = {a.name: None for a in found.manifest.attributes}
     rows: list[Facts] = []
     for number in range(max(0, newest + 1 - 2 * last), newest + 1):
-        reports = filling(store, found, number)["reports"]
+        is_sealed = number < sealed
+        reports = (
+            _reports(store, found, number)
+            if is_sealed
+            else filling(store, found, number)["reports"]
+        )
         rows.append(
             {
                 "round": number,
@@ -344,35 +376,6 @@ def _round_state(found: Campaign, number: int, sealed: int, now: float) -> Round
     return "grace" if now < schedule.deadline(number) else "due"
 
 
-CAMPAIGN_COLUMNS: Final = (
-    *("campaign", "title", "open", "round", "rounds", "sealed", "next_seal"),
-    *("accepted", "refused"),
-)
-ROUND_COLUMNS: Final = (
-    *("campaign", "round", "attribute", "state", "opens", "closes", "deadline"),
-    *("received", "expected"),
-)
-
-
-def campaign_rows(found: Facts) -> list[Facts]:
-    """One row per campaign of an overview."""
-    accepted = [c["outcomes"].get("accepted", 0) for c in found["campaigns"]]
-    return [
-        {**c, "accepted": n, "refused": sum(c["outcomes"].values()) - n}
-        for c, n in zip(found["campaigns"], accepted)
-    ]
-
-
-def round_rows(found: Facts) -> list[Facts]:
-    """One row per round and attribute of a campaign."""
-    more = {"campaign": found["campaign"]}
-    return [
-        {**row, **more, "attribute": name, "received": n, "expected": row["expected"][name]}
-        for row in found["latest_rounds"]
-        for name, n in row["reports"].items()
-    ]
-
-
 # --- one question over time ---------------------------------------------------------------------
 
 
@@ -384,7 +387,7 @@ def most_rounds(found: Campaign, index: int, most_rows: int) -> int:
 def over_time(
     store: Store, found: Campaign, directory: Path, index: int, latest: Latest, *, cut: bool
 ) -> Facts:
-    """One attribute's rounds, all of them pooled, and the floor that pooling cannot go below.
+    """One attribute's rounds, and all of them pooled.
 
     `cut` is whether rounds that were asked for did not fit into the answer.
     """
@@ -399,7 +402,6 @@ def over_time(
         "cut": cut,
         "rounds": [result_facts(found, r, last_sealed) for r in rounds],
         "pooled": None if pooled is None else result_facts(found, pooled, last_sealed),
-        "floor": [] if pooled is None else _floors(found, index, pooled),
         "truth": truth_of(directory, found, asked.name),
         "reporting": reporting,
         "caveat": MECHANISMS[reporting].analysis.caveat,
@@ -420,19 +422,11 @@ def _interesting(
         return None
     change = None
     if found.change is not None:
-        before, after = found.change
-        change = {"from_round": before.round, "from_raw": before.raw}
-        change |= {"to_round": after.round, "to_raw": after.raw}
+        shown = {r.last: shares(r)[found.place].value for r in rounds if not r.withheld}
+        before, after = (seen.round for seen in found.change)
+        change = {"from_round": before, "from_share": shown[before]}
+        change |= {"to_round": after, "to_share": shown[after]}
     return {"value": values[found.place], "change": change}
-
-
-def _floors(found: Campaign, index: int, pooled: Result) -> list[float]:
-    """Half-widths that no number of rounds goes below."""
-    if not pooled.projected:
-        return []
-    case = Case(found.manifest.attributes[index], found.manifest.budget, pooled.n_eff)
-    endless = case.after(ENDLESS)
-    return [half_width(endless, f) for f in pooled.projected]
 
 
 # --- a simulation's true frequencies: nothing that collects from devices writes this file --------

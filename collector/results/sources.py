@@ -129,20 +129,20 @@ def rows_of(document: Any, question: Found | None = None) -> Iterator[Found]:
         pooled = document.get("pooled")
         yield from rows_of([*([pooled] if pooled else []), *document["rounds"]], document)
     elif isinstance(document.get("histogram"), list):
-        yield from document["histogram"] or _withheld(document, question or {})
+        bars = document["histogram"] or _withheld(question or {})
+        yield from ({**document, **bar} for bar in bars)
     elif {"campaign", "attribute", "value", "raw"} <= document.keys():
         yield document
     else:
         raise ValueError("neither rows nor results")
 
 
-def _withheld(result: Found, question: Found) -> Iterator[Found]:
-    """A result without a histogram: a row for each value, if it is known which there are."""
+def _withheld(question: Found) -> Iterator[Found]:
+    """Of a result without a histogram the values, if it is known which there are."""
     values = question.get("values") or [None]
     bins = question.get("bins") or [(None, None)] * len(values)
-    shared = {**result, "device_bound": None, "unit": question.get("unit")}
     for value, (low, high) in zip(values, bins, strict=True):
-        yield {**shared, "value": value, "bin_low": low, "bin_high": high}
+        yield {"value": value, "bin_low": low, "bin_high": high}
 
 
 # --- a page, over HTTP --------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Results as rows, one per value: CSV, JSON and NDJSON, and with types pandas, polars and Arrow.
 
-The columns are documented in docs/results.md; a column is only ever added at the end. Frequencies
+The columns are documented in docs/results.md. Frequencies
 and errors are shares of 1. What a row does not state is missing, never 0 or an empty text.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from collector.errors import MissingPackage
 from collector.records import Campaign
-from protocol_spec import Attribute, Numbers, Result, ResultQuantile
+from protocol_spec import Attribute, Numbers, Result
 from protocol_spec.programs.output import quoted
 from protocol_spec.programs.settings import SettingsError
 
@@ -30,79 +30,81 @@ Format = Literal["csv", "json", "ndjson", "parquet"]
 
 FORMATS: Final[tuple[Format, ...]] = ("csv", "json", "ndjson", "parquet")
 KINDS: Final[dict[str, Kind]] = {
-    **dict.fromkeys(("campaign", "digest", "attribute"), "text"),
-    **dict.fromkeys(("round", "rounds"), "whole"),  # no round for pooled rounds
-    **dict.fromkeys(("value", "protocol"), "text"),
-    **dict.fromkeys(("n", "devices", "min_reports"), "whole"),
-    "withheld": "flag",
-    "count": "whole",
-    **dict.fromkeys(("raw", "projected", "privacy_error", "sampling_error"), "number"),
-    **dict.fromkeys(("confidence", "low", "high", "low_all", "high_all", "device_bound"), "number"),
-    "reporting": "text",
-    **dict.fromkeys(("first", "last"), "whole"),
-    **dict.fromkeys(("n_eff", "difference_pair", "difference_tallest"), "number"),
-    **dict.fromkeys(("cdf", "cdf_low", "cdf_high"), "number"),
-    **dict.fromkeys(("mean", "mean_low", "mean_high", "mean_bias"), "number"),
-    **dict.fromkeys(("median", "median_low", "median_high"), "number"),
+    **dict.fromkeys(("campaign", "attribute"), "text"),
+    **dict.fromkeys(("round", "rounds", "first", "last"), "whole"),  # no round for pooled rounds
     **dict.fromkeys(("opens", "closes"), "time"),
+    "protocol": "text",
+    **dict.fromkeys(("n", "devices"), "whole"),
+    "n_eff": "number",
+    "withheld": "flag",
+    "value": "text",
     **dict.fromkeys(("bin_low", "bin_high"), "number"),
     "unit": "text",
+    "count": "whole",
+    **dict.fromkeys(("raw", "projected", "privacy_error", "sampling_error"), "number"),
+    **dict.fromkeys(("low", "high", "low_all", "high_all"), "number"),
+    **dict.fromkeys(("mean", "mean_low", "mean_high"), "number"),
+    **dict.fromkeys(("median", "median_low", "median_high"), "number"),
 }
 COLUMNS: Final = tuple(KINDS)
-_OF_RESULT: Final = (
-    *("attribute", "round", "rounds", "protocol", "n", "devices", "min_reports", "withheld"),
-    *("confidence", "reporting", "first", "last", "n_eff"),
-)
+_OF_RESULT: Final = ("rounds", "first", "last", "protocol", "n", "devices", "n_eff", "withheld")
 _OF_VALUE: Final = (
     *("raw", "projected", "privacy_error", "sampling_error"),
     *("low", "high", "low_all", "high_all"),
-)
-_NO_NUMBERS: Final = Numbers(
-    *(None, None, None, None), (), (), (), (ResultQuantile(0.5, None, None, None),)
 )
 
 
 def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[Row]:
     """One row per value; numbers are None where the histogram is withheld."""
     for result in results:
-        yield from histogram(campaign, result)
+        shared = of_result(campaign, result)
+        for bar in histogram(campaign, result):
+            found = shared | bar
+            yield {name: found[name] for name in COLUMNS}
 
 
 def of_result(campaign: Campaign, result: Result) -> Row:
-    """What is the same for all values of a result."""
-    rounds = campaign.manifest.rounds
+    """What is the same for all values of a result; `mean_low` and `mean_high` include what the
+    width of bins can hide."""
+    rounds, asked, numbers = campaign.manifest.rounds, _asked(campaign, result), result.numbers
+    mean: tuple[float | None, ...] = (None, None, None)
+    middle = mean
+    if numbers is not None:
+        middle = next(q for q in numbers.quantiles if q.tau == 0.5)[1:]
+        mean = (numbers.mean, *(mean_interval(asked, numbers) or (None, None)))
     return {
         "campaign": campaign.name,
-        "digest": result.digest.hex(),
+        "attribute": result.attribute,
+        "round": result.round,
         **{name: getattr(result, name) for name in _OF_RESULT},
-        "device_bound": None if result.withheld else result.device_bound,
         "opens": instant(rounds.opens(result.first)),
         "closes": instant(rounds.closes(result.last)),
+        "unit": asked.unit,
+        **dict(zip(("mean", "mean_low", "mean_high"), mean)),
+        **dict(zip(("median", "median_low", "median_high"), middle)),
     }
 
 
 def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
-    """The rows of one result."""
-    asked = next(a for a in campaign.manifest.attributes if a.name == result.attribute)
-    numbers, far = result.numbers or _NO_NUMBERS, result.difference
-    middle = next(q for q in numbers.quantiles if q.tau == 0.5)
-    shared = of_result(campaign, result) | {
-        "difference_pair": None if far is None else far.pair,
-        "difference_tallest": None if far is None else far.tallest,
-        **{name: getattr(numbers, name) for name in ("mean", "mean_low", "mean_high", "mean_bias")},
-        "median": middle.value,
-        "median_low": middle.low,
-        "median_high": middle.high,
-        "unit": asked.unit,
-    }
+    """What each value of a result has of its own."""
+    asked = _asked(campaign, result)
     series = {"count": result.counts} | {name: getattr(result, name) for name in _OF_VALUE}
-    series |= {name: getattr(numbers, name) for name in ("cdf", "cdf_low", "cdf_high")}
     for i, value in enumerate(asked.values):
         low, high = bin_ends(asked, i)
-        found = shared | {"value": value, "bin_low": low, "bin_high": high}
-        # Shares up to a bin end before the last one; withheld series are empty.
-        found |= {name: row[i] if i < len(row) else None for name, row in series.items()}
-        yield {name: found[name] for name in COLUMNS}
+        own = {name: None if result.withheld else row[i] for name, row in series.items()}
+        yield {"value": value, "bin_low": low, "bin_high": high, **own}
+
+
+def _asked(campaign: Campaign, result: Result) -> Attribute:
+    return next(a for a in campaign.manifest.attributes if a.name == result.attribute)
+
+
+def mean_interval(asked: Attribute, numbers: Numbers) -> tuple[float, float] | None:
+    """Where the mean lies, with what the width of bins can hide; None where bins have no ends."""
+    ends, bias = asked.finite_edges, numbers.mean_bias
+    if ends is None or bias is None or numbers.mean_low is None or numbers.mean_high is None:
+        return None
+    return max(ends[0], numbers.mean_low - bias), min(ends[-1], numbers.mean_high + bias)
 
 
 def bin_ends(attribute: Attribute, i: int) -> tuple[float | None, float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from protocol_spec import Calibration, Mechanism, Odds, lifetime_odds, report_odds
@@ -19,19 +20,55 @@ ANSWERS: Final = {
 # --- numbers ------------------------------------------------------------------------------------
 
 
+def decimals(half_width: float) -> int:
+    """Digits after the point that a number with this error deserves.
+
+    The last digit shown is the error's second one where that begins with 1, 2 or 3, else its first.
+    """
+    if not 0.0 < half_width < math.inf:
+        return 1
+    power = math.floor(math.log10(half_width))
+    return min(6, max(0, (half_width / 10.0**power < 3.5) - power))
+
+
+def number(value: float, digits: int) -> str:
+    """With a true minus sign; what is rounded to nothing has no sign."""
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
 def in_percent(share: float) -> str:
-    """With one digit and a true minus sign; what is rounded to nothing has no sign."""
-    return f"{round(100 * share, 1) + 0.0:.1f}".replace("-", "−")
+    return number(100 * share, 1)
 
 
 def rounds_name(rounds: int) -> str:
     return "one round" if rounds == 1 else f"{rounds:,} rounds together"
 
 
-def quantity(number: float | None, unit: str = "", missing: str = "?") -> str:
+def quantity(value: float | None, unit: str = "", missing: str = "?") -> str:
     """A number of a numeric question with four digits, and its unit."""
-    text = missing if number is None else f"{number:.4g}"
+    text = missing if value is None else f"{value:.4g}"
     return f"{text} {unit}".rstrip()
+
+
+def estimated(value: float | None, low: float | None, high: float | None, unit: str) -> str:
+    """A number with as many digits as its interval allows."""
+    if value is None or low is None or high is None:
+        return quantity(value, unit, "–")
+    return f"{number(value, decimals((high - low) / 2))} {unit}".rstrip()
+
+
+def estimate_of(facts: Facts, name: str, unit: str = "") -> str:
+    """The mean or median of a result."""
+    return estimated(facts[name], facts[f"{name}_low"], facts[f"{name}_high"], unit)
+
+
+def ends_of(facts: Facts, name: str) -> str:
+    """The interval of a mean or median; what has no end is said."""
+    low, high = facts[f"{name}_low"], facts[f"{name}_high"]
+    if name == "mean" and low is not None:
+        digits = decimals((high - low) / 2)
+        return f"{number(low, digits)} … {number(high, digits)}"
+    return f"{quantity(low, missing='below')} … {quantity(high, missing='above')}"
 
 
 def median_between(low: float | None, high: float | None, unit: str) -> str:
@@ -43,19 +80,22 @@ def median_between(low: float | None, high: float | None, unit: str) -> str:
     return f"median between {quantity(low)} and {quantity(high, unit)}"
 
 
-def numbers_lines(numbers: Facts) -> list[str]:
+def numbers_lines(facts: Facts) -> list[str]:
     """Mean and quantiles, each with its interval."""
-    unit, lines = numbers["unit"], []
-    if numbers["mean"] is not None:
+    numbers, unit, lines = facts["numbers"], facts["unit"], []
+    if numbers is None:
+        return []
+    if facts["mean"] is not None:
+        low, high = facts["mean_low"], facts["mean_high"]
+        bias = f"with ±{quantity(numbers['mean_bias'])} for the width of bins"
         lines.append(
-            f"mean {quantity(numbers['mean'], unit)}   {quantity(numbers['mean_low'])} … "
-            f"{quantity(numbers['mean_high'])}, and up to ±{quantity(numbers['mean_bias'])} "
-            "due to the width of bins"
+            f"mean {estimated(facts['mean'], low, high, unit)}   {ends_of(facts, 'mean')}, {bias}"
         )
     for q in numbers["quantiles"]:
         ends = f"{quantity(q['low'], missing='below')} … {quantity(q['high'], missing='above')}"
         name = "median" if q["tau"] == 0.5 else f"{100 * q['tau']:g} % are below"
-        lines.append(f"{name} {quantity(q['value'], unit)}   {ends}")
+        value = estimated(q["value"], q["low"], q["high"], unit)
+        lines.append(f"{name} {value}   {ends}")
     return lines
 
 
@@ -75,33 +115,31 @@ def rounds_label(facts: Facts) -> str:
     return "1 round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds pooled"
 
 
-def heading(facts: Facts) -> list[str]:
-    """Which question, which rounds, how many reports; a trial is always named as one."""
-    rounds = rounds_label(facts) + ("" if facts["final"] else " so far, not sealed")
+def question_line(facts: Facts) -> str:
+    """A trial is always named as one."""
+    return f"{facts['attribute']}: {facts['question']}{' (a TRIAL)' if facts['trial'] else ''}"
+
+
+def rounds_line(facts: Facts) -> str:
+    """Which rounds, and how many reports; of a round that is not sealed the sentence says it."""
     mechanism = "" if facts["reporting"] == DEFAULT_MECHANISM else f", {facts['reporting']}"
-    trial = " (a TRIAL)" if facts["campaign"].rpartition("-")[0].endswith("-trial") else ""
+    if not facts["final"]:
+        return f"{rounds_label(facts)} so far, not sealed, {facts['protocol']}{mechanism}"
     alike = round(facts["n_eff"]) == facts["devices"]
-    effective = "" if alike else f" (as good as {facts['n_eff']:,.0f})"
+    effective = "" if alike else f" (as precise as {facts['n_eff']:,.0f} equally active devices)"
+    reports = f"{facts['n']:,} reports of {facts['devices']:,} devices{effective}"
+    return f"{rounds_label(facts)}, {reports}, {facts['protocol']}{mechanism}"
+
+
+def heading(facts: Facts) -> list[str]:
+    """The question, its result in a sentence, and what that is made from."""
+    warnings = (f"  careful: {warning}" for warning in facts["warnings"])
     return [
-        f"{facts['attribute']}: {facts['question']}{trial}",
-        (
-            f"  {rounds}, {facts['n']:,} reports of {facts['devices']:,} devices{effective}, "
-            f"{facts['protocol']}{mechanism}"
-        ),
+        question_line(facts),
+        f"  {facts['sentence']}",
+        f"  {rounds_line(facts)}",
+        *warnings,
     ]
-
-
-def withheld_text(facts: Facts) -> str:
-    """Why there is no histogram."""
-    n, devices, needed, n_eff = facts["n"], facts["devices"], facts["min_reports"], facts["n_eff"]
-    if devices == n and round(n_eff) == devices:
-        return f"not enough reports: {n:,} of {needed:,}"
-    if round(n_eff) == devices:
-        return f"not enough devices: {devices:,} of {needed:,}"
-    return (
-        f"not enough devices: {n:,} reports of {devices:,} devices weigh as much as {n_eff:,.1f} "
-        f"devices that report equally often, of {needed:,}"
-    )
 
 
 def difference_lines(facts: Facts) -> list[str]:

@@ -182,9 +182,11 @@ class ResultPublisher:
 ORIGIN: Final = {"name": "allomfree-collector"}
 PRESENCE_AT: Final = 12
 
-_TALLEST: Final = "(value_json.histogram | max(attribute='raw'))"
+_TALLEST: Final = "(value_json.histogram | max(attribute='projected'))"
 _VALUE: Final = f"{{{{ {_TALLEST}.value if value_json.histogram else none }}}}"
-_SHARE: Final = f"{{{{ (100 * {_TALLEST}.raw) | round(1) if value_json.histogram else none }}}}"
+_SHARE: Final = (
+    f"{{{{ (100 * {_TALLEST}.projected) | round(1) if value_json.histogram else none }}}}"
+)
 _DETAILS: Final = f"{{{{ ({_TALLEST} if value_json.histogram else {{}}) | tojson }}}}"
 _PRESENT: Final = (
     f"{{{{ 'ON' if value | unpack('B', {PRESENCE_AT}) == {int(Presence.ONLINE)} else 'OFF' }}}}"

@@ -1,4 +1,4 @@
-"""Which address shows what. Every page is also available as `.json` and `.csv`."""
+"""Which address shows what. Every page is also available as `.json`, results also as `.csv`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from collector import charts
 from collector.data_dir import read_store
 from collector.errors import CollectorError, UnknownCampaign
 from collector.health import examine
-from collector.planning import POOLED_ROUNDS, Plan, plan_budget, plan_manifest
+from collector.planning import Plan, plan_budget, plan_manifest
 from collector.records import Campaign
 from collector.results import facts
 from collector.results.estimates import compare, most_interesting
 from collector.results.facts import known_truth, latest_results, pooled_result
 from collector.results.tables import content
-from collector.results.words import Facts, rounds_name
+from collector.results.words import Facts
 from collector.store import Store
 from collector.web.live import ALL, LIMITS, Cache, Hub, Limits, origin
 from collector.web.metrics import exposition, registry
@@ -40,7 +40,6 @@ from collector.web.render import (
     figure,
     page,
     refusal,
-    table,
 )
 from protocol_spec import LONGITUDINAL, Attribute, ParameterError, Reporting, Result
 from protocol_spec.mechanisms import DEFAULT_MECHANISM, MECHANISMS, Budget
@@ -70,10 +69,14 @@ class _Name(Convertor[str]):
 
 
 class _FileFormat(_Name):
-    regex = r"(?:\.json|\.csv)?"
+    regex = r"(?:\.json)?"
 
     def convert(self, value: str) -> str:
         return value.removeprefix(".") or "html"
+
+
+class _RowFormat(_FileFormat):
+    regex = r"(?:\.json|\.csv)?"
 
 
 class _Asset(_Name):
@@ -82,6 +85,7 @@ class _Asset(_Name):
 
 register_url_convertor("name", _Name())
 register_url_convertor("file_format", _FileFormat())
+register_url_convertor("row_format", _RowFormat())
 register_url_convertor("asset", _Asset())
 
 
@@ -113,8 +117,8 @@ class Pages:
             Route("/campaigns/{campaign:name}/events", self._events),
             Route("/events", self._events),
             Route("/campaigns/{campaign:name}{file_format:file_format}", self._shown(_campaign)),
-            Route(attribute + "{file_format:file_format}", self._shown(_over_time)),
-            Route(attribute + "/rounds/{round:name}{file_format:file_format}", self._shown(_round)),
+            Route(attribute + "{file_format:row_format}", self._shown(_over_time)),
+            Route(attribute + "/rounds/{round:name}{file_format:row_format}", self._shown(_round)),
             Route("/health", self._health),
             Route("/metrics", self._metrics),
             Route("/static/{name:asset}", asset),
@@ -206,14 +210,12 @@ def _home(pages: Pages, _words: dict[str, str], _query: Query, file_format: str)
             cards[campaign.name] = None  # until a question has something to show
             for i, attribute in enumerate(campaign.manifest.attributes):
                 chart = _pooled_bars(store, campaign, i, None, HOME_BARS)
-                if chart is not None:
+                if chart is not None and chart.bars:
                     at = f"/campaigns/{campaign.name}/attributes/{attribute.name}/rounds/pooled"
                     cards[campaign.name] = chart, at
                     break
     if file_format == "json":
         return as_json(data)
-    if file_format == "csv":
-        return table(facts.CAMPAIGN_COLUMNS, facts.campaign_rows(data))
     return pages.page("home.html", facts=data, cards=cards)
 
 
@@ -221,9 +223,7 @@ def _pooled_bars(
     store: Store, campaign: Campaign, index: int, true: list[float] | None, most: int
 ) -> charts.Chart | None:
     found = pooled_result(store, campaign, index)
-    if found is None or found.withheld:
-        return None
-    return charts.bar_chart(campaign, found, true, most)
+    return None if found is None else charts.bar_chart(campaign, found, true, most)
 
 
 def _campaign(pages: Pages, words: dict[str, str], query: Query, file_format: str) -> Answer:
@@ -238,8 +238,6 @@ def _campaign(pages: Pages, words: dict[str, str], query: Query, file_format: st
             drawn[a.name] = bars, _sparkline(store, found, i, true)
     if file_format == "json":
         return as_json(data)
-    if file_format == "csv":
-        return table(facts.ROUND_COLUMNS, facts.round_rows(data))
     return pages.page("campaign.html", facts=data, drawn=drawn)
 
 
@@ -274,6 +272,8 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, file_format: s
     if file_format == "json":
         return as_json(data)
     chosen, (pooled, rounds) = _value(query, data), latest
+    released = [r for r in rounds if not r.withheld]
+    drawn = charts.line(found, released, pooled, chosen, data["truth"]) if released else None
     lines = charts.panels(found, rounds, pooled, data["truth"])
     return pages.page(
         "over_time.html",
@@ -281,27 +281,21 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, file_format: s
         chosen=chosen,
         panels=lines,
         scale=charts.common_scale(lines) if lines else None,
-        figure=_line_figure(found, data, latest, chosen),
+        line=drawn,
+        points={} if drawn is None else {point.last: point for point in drawn.points},
+        figure=_line_figure(drawn, data),
         manifest=found.manifest,
         campaign=found.name,
     )
 
 
-def _line_figure(
-    found: Campaign, data: Facts, latest: facts.Latest, chosen: int | charts.Number
-) -> str:
+def _line_figure(drawn: charts.Line | None, data: Facts) -> str:
     """The chosen value over time; nothing while every round is withheld."""
-    analysis = MECHANISMS[data["reporting"]].analysis
-    floors = data["floor"] if analysis.combined == "pooled" else []
-    floor = floors[chosen] if floors and isinstance(chosen, int) else None
-    rounds = [r for r in latest.rounds if not r.withheld]
-    if not rounds:
-        return ""
-    drawn = charts.line(found, rounds, latest.pooled, chosen, data["truth"], floor)
-    if not drawn.points:
+    if drawn is None or not drawn.points:
         return ""
     label = f"{drawn.name} over time, with its band; the numbers are in the table below"
-    return figure(charts.over_time(drawn, label, analysis.together))
+    together = MECHANISMS[data["reporting"]].analysis.together
+    return figure(charts.over_time(drawn, label, together))
 
 
 def _round(pages: Pages, words: dict[str, str], query: Query, file_format: str) -> Answer:
@@ -326,12 +320,14 @@ def _round(pages: Pages, words: dict[str, str], query: Query, file_format: str) 
         facts=data[0],
         compared=compared[0] if compared else None,
         every=every,
+        bars=charts.both_bars(data[0]),
         caveat=MECHANISMS[data[0]["reporting"]].analysis.caveat,
         which=number,
         sealed=sealed,
         truth=truth,
         figure=_bars_figure(found, results[0], truth, every),
         distribution=_distribution_figure(data[0], truth),
+        edges=charts.edge_bars(data[0]),
         manifest=found.manifest,
         campaign=found.name,
     )
@@ -340,12 +336,8 @@ def _round(pages: Pages, words: dict[str, str], query: Query, file_format: str) 
 def _bars_figure(found: Campaign, result: Result, true: list[float] | None, every: bool) -> str:
     if result.withheld:
         return ""
-    values = facts.attribute_of(found, result).values
-    bars = charts.histogram(result, values, true, every=every, projected=True)
-    label = "Bars of the raw estimates with their intervals; the numbers are in the table below"
-    drawn = charts.bar_list(bars) if len(bars) <= charts.MOST_BARS else charts.spectrum(bars, label)
-    intervals = "95 % interval for all at once" if every else "95 % interval"
-    return figure(charts.bar_legend(bars, intervals) + drawn)
+    chart = charts.bar_chart(found, result, true, every=every)
+    return figure(charts.bar_legend(chart) + charts.bar_list(chart))
 
 
 def _distribution_figure(data: Facts, true: list[float] | None) -> str:
@@ -389,12 +381,6 @@ def _value(query: Query, data: Facts) -> int | charts.Number:
 # --- the planner --------------------------------------------------------------------------------
 
 LARGEST: Final = {"n": 1_000_000_000, "k": 4096, "d": 128, "rounds": 100_000}
-PLAN_COLUMNS: Final = (
-    *("name", "k", "protocol", "why", "devices", "half_width", "half_width_all"),
-    *(f"half_width_pooled_{t}" for t in POOLED_ROUNDS),
-    *("floor", "devices_for_precision", "split_budget_ratio", "reporting", "changes"),
-    *("difference", "difference_all", "target", "verdict"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,17 +414,12 @@ def _planner(pages: Pages, _words: dict[str, str], query: Query, file_format: st
         planned = make_plan(asked)
     if file_format == "json":
         return as_json(asdict(planned))
-    if file_format == "csv":
-        return table(PLAN_COLUMNS, plan_rows(planned))
-    label = "Half-widths by number of pooled rounds, and their floor; the numbers are in the tables"
-    drawn = figure(charts.plan_curves(planned, label))
     return pages.page(
         "planner.html",
         facts=planned,
         asked=asked,
         query=urlencode(query),
         mechanisms=tuple(MECHANISMS),
-        figure=drawn,
     )
 
 
@@ -490,17 +471,3 @@ def make_plan(asked: Parameters) -> Plan:
         for i in range(asked.d)
     )
     return plan_budget(attributes, budget, n=asked.n, f=asked.f, precision=asked.precision)
-
-
-def plan_rows(planned: Plan) -> list[dict[str, object]]:
-    """One row per attribute, the pooled widths in columns of their own."""
-    return [
-        {
-            **asdict(a),
-            **{f"half_width_pooled_{t}": width for t, width in a.half_width_pooled.items()},
-            "verdict": "; ".join(
-                f"{rounds_name(judged.rounds)}: {judged.sentence}" for judged in a.verdict
-            ),
-        }
-        for a in planned.attributes
-    ]

@@ -18,14 +18,14 @@ from collector.brokers.credentials import server_expires
 from collector.data_dir import read_store
 from collector.health import Beat, Status, examine
 from collector.records import NO_CAMPAIGN, Campaign, RequestOutcome
-from collector.results.facts import ROLES, role_of, worker_facts
+from collector.results.facts import ROLES, filling, role_of, worker_facts
 from collector.rounds.sealing import due
 from collector.store import Store
 
 METRICS: Final = {
     "allomfree_received_total": "messages received, ever",
     "allomfree_outcomes_total": "messages by campaign and outcome; they sum to those received",
-    "allomfree_open_reports": "reports counted in rounds not yet sealed, by campaign and attribute",
+    "allomfree_open_reports": "reports in rounds not yet sealed, in steps of `min_reports`",
     "allomfree_sealed_rounds": "rounds sealed, by campaign",
     "allomfree_requests_total": "requests to be forgotten, by what became of them",
     "allomfree_suspended_devices": "devices that flood and are suspended now",
@@ -122,12 +122,11 @@ def _stored(store: Store, now: float) -> Iterator[Sample]:
 def _of_campaign(store: Store, campaign: Campaign, now: float) -> Iterator[Sample]:
     name, rounds, last = campaign.name, campaign.manifest.rounds, store.last_sealed(campaign.id)
     yield "allomfree_sealed_rounds", (name,), 0 if last is None else last + 1
-    counts = Counter[int]()
+    counts = Counter[str]()
     for number in store.open_rounds(campaign.id):
-        for index, tally in store.tallies(campaign.id, number).items():
-            counts[index] += tally.n
-    for i, attribute in enumerate(campaign.manifest.attributes):
-        yield "allomfree_open_reports", (name, attribute.name), counts[i]
+        counts.update(filling(store, campaign, number)["reports"])
+    for attribute in campaign.manifest.attributes:
+        yield "allomfree_open_reports", (name, attribute.name), counts[attribute.name]
     if campaign.closed is None and rounds.round_at(now) is not None:
         yield "allomfree_round_seconds", (name,), rounds.period  # for alerts on a silence
     yield "allomfree_unsealed_rounds", (name,), sum(1 for _ in due(store, campaign, now))

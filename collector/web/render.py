@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -21,7 +21,6 @@ from starlette.responses import Response
 from collector import charts
 from collector.health import Health
 from collector.results import words
-from collector.results.tables import write_rows
 from protocol_spec import OUTCOME_HELP
 from protocol_spec.mechanisms import MECHANISMS
 
@@ -71,12 +70,6 @@ def as_json(facts: object, status: int = 200) -> Answer:
     return Answer(json.dumps(facts, ensure_ascii=False).encode() + b"\n", "json", status)
 
 
-def table(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Answer:
-    """Rows with fixed columns."""
-    chosen = ({name: row[name] for name in columns} for row in rows)
-    return Answer(write_rows(chosen, columns, "csv").encode(), "csv")
-
-
 def refusal(status: int, sentence: str, kind: str = "html") -> Answer:
     """Why there is no answer, in the format that was asked for."""
     if kind == "json":
@@ -101,7 +94,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    filters: dict[str, Callable[..., Any]] = {
         "percent": lambda x: f"{words.in_percent(x)} %",
         "points": words.in_percent,
         "fine": lambda x: f"{100 * x:.3g}",
@@ -117,12 +110,15 @@ def _environment() -> Environment:
         "analysis": lambda reporting: MECHANISMS[reporting].analysis,
         "emphasised": _emphasised,
         "answer": words.answer_text,
-        "why_withheld": words.withheld_text,
         "rounds_name": words.rounds_name,
-        "bar_list": lambda bars: figure(charts.bar_list(bars)),
+        "bar_list": lambda chart: figure(charts.bar_list(chart)),
         "sparkline": lambda line, scale=None: figure(charts.sparkline(line, scale)),
         "qr": _qr,
+        "estimate": words.estimate_of,
+        "ends": words.ends_of,
+        "quantile": lambda q: words.estimated(q["value"], q["low"], q["high"], ""),
     }
+    made.filters |= filters
     made.globals |= {"asset": address, "median_between": words.median_between}
     return made
 

@@ -16,10 +16,11 @@ from typing import Final, Self, TypeVar
 import click
 import numpy as np
 
-from collector.charts import Bar, draw_bars
+from collector.charts import draw_bars, named_bars
 from collector.data_dir import open_store
 from collector.errors import CollectorError
 from collector.records import Campaign
+from collector.results.display import shares
 from collector.results.facts import write_truth
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, as_drawn
@@ -80,8 +81,7 @@ def show_histograms(store: Store, campaign: Campaign, drawn: dict[int, str]) -> 
         size = f"{result.devices} devices, {result.rounds} rounds pooled"
         click.echo(f"\n{QUESTIONS[attribute]} ({result.protocol}, {size})")
         if not result.withheld:
-            columns = (HOLD[attribute], result.projected, result.low, result.high, true.tolist())
-            bars = [Bar(*column) for column in zip(*columns, strict=True)]
+            bars = named_bars(list(HOLD[attribute]), shares(result), true.tolist())
             click.echo("\n".join(draw_bars(bars, cells=WIDTH)))
 
 

@@ -18,8 +18,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from collector.charts import EVERY, MOST_BARS, Bar, Chart, largest, png, svg
+from collector.charts import EVERY, MOST_BARS, Chart, largest, named_bars, png, svg
 from collector.errors import CollectorError
+from collector.results.display import share_of
 from collector.results.tables import write_rows
 from protocol_spec.estimation import critical_value
 from protocol_spec.mechanisms import DEFAULT_MECHANISM
@@ -212,7 +213,8 @@ def draw(rows: Sequence[Row], path: Path, title: str) -> None:
     charts = []
     for name in dict.fromkeys(row["attribute"] for row in released):
         mine = [row for row in released if row["attribute"] == name]
-        bars = [Bar(r["value"], r["raw"], r["low_all"], r["high_all"], r["truth"]) for r in mine]
+        found = [share_of(r["projected"], r["low_all"], r["high_all"]) for r in mine]
+        bars = named_bars([r["value"] for r in mine], found, [r["truth"] for r in mine])
         first = mine[0]
         rounds = "1 round" if first["rounds"] == 1 else f"{first['rounds']} rounds pooled"
         reports = f"{first['n']:,} reports of {first['devices']:,} devices, {first['protocol']}"

@@ -11,6 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+import numpy as np
 from PIL import Image
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
@@ -21,7 +22,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from collector.data_dir import open_store
 from collector.opening import ADDRESS_FILE
-from collector.records import Refusal
+from collector.records import Counts, Refusal
 from collector.results.facts import write_truth
 from protocol_spec import Manifest, Outcome
 from tests.support.campaigns import manifest_text
@@ -185,7 +186,7 @@ def sideways(browser: Browser) -> int:
 
 SEALED: Final = 4
 VALUES: Final = (1, 1, 1, 2, 0, 4)  # of every six devices
-DEVICES: Final = {"rare": 37}  # of 200 that are needed; the others have 400
+DEVICES: Final = {"rare": 37}  # of 200 that are needed; the others have 1,200
 ATTRIBUTES: Final = f"""
 [[attributes]]
 name = "heating"
@@ -253,6 +254,27 @@ class Sample:
         return facts("estimate", campaign or self.simulation, *wanted)
 
 
+def honest_bodies(manifest: Manifest, index: int) -> list[list[bytes]]:
+    """What devices report, round by round: a memo of the value, and fresh noise over it."""
+    drawn, form = manifest.calibrations[index], manifest.body_formats[index]
+    n = DEVICES.get(manifest.attributes[index].name, 1200)
+    held, rng = np.resize(VALUES, n) % form.k, np.random.default_rng(index)
+
+    def noisy(before: Counts, p: float, q: float) -> Counts:
+        if form.unary:
+            return (rng.random(before.shape) < np.where(before, p, q)).astype(np.int64)
+        other = (before + rng.integers(1, form.k, n)) % form.k
+        return np.where(rng.random(n) < p, before, other)
+
+    memos = noisy(np.eye(form.k, dtype=np.int64)[held] if form.unary else held, drawn.p1, drawn.q1)
+    rounds = [noisy(memos, drawn.p2, drawn.q2) for _ in range(SEALED + 1)]
+    if form.unary:
+        return [
+            [row.tobytes() for row in np.packbits(bits.astype(bool), axis=1)] for bits in rounds
+        ]
+    return [[form.from_number(int(value)) for value in values] for values in rounds]
+
+
 def build(data: Path) -> Sample:
     """Four sealed rounds and one that fills."""
     first = int(time.time()) - HOUR * (SEALED + 2) + HOUR // 2
@@ -265,13 +287,12 @@ def build(data: Path) -> Sample:
             manifest = replace(manifest, owner=HARM[2], contact=JAVASCRIPT)
         campaign = store.open_campaign(manifest, int(time.time()))
         names[slug] = campaign.name
+        drawn = [honest_bodies(manifest, index) for index in range(len(manifest.attributes))]
         for number in range(SEALED + 1):
-            for index, attribute in enumerate(manifest.attributes):
+            for index, bodies in enumerate(drawn):
                 reports = [
-                    candidate(
-                        campaign, 1000 * index + d, number, index, VALUES[d % 6] % attribute.k
-                    )
-                    for d in range(DEVICES.get(attribute.name, 400))
+                    candidate(campaign, 2000 * index + d, number, index, body)
+                    for d, body in enumerate(bodies[number])
                 ]
                 store.commit(reports, [Refusal(campaign.id, number, Outcome.BAD_LENGTH)])
             if number < SEALED:

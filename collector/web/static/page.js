@@ -44,7 +44,9 @@ function replace(text, ok) {
   let updated = false;
   for (const part of document.querySelectorAll("[data-live]")) {
     const other = fresh.getElementById(part.id);
-    if (!other || other.outerHTML === part.outerHTML) continue;
+    if (!other) continue;
+    for (const each of part.querySelectorAll("details[open]")) other.querySelector(`#${each.id}`)?.setAttribute("open", "");
+    if (other.outerHTML === part.outerHTML) continue;
     const focus = part.contains(document.activeElement) ? place(part, document.activeElement) : null;
     const box = part.querySelector(".scroll");
     const left = box ? box.scrollLeft : 0;

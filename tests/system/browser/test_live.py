@@ -15,7 +15,6 @@ from testbed.processes import free_port
 from tests.support.browser import Browser
 from tests.support.collector import candidate
 from tests.support.collector_processes import (
-    ATTRIBUTE,
     Collection,
     CollectorProcess,
     Publisher,
@@ -77,21 +76,6 @@ def test_reports_and_a_sealed_round_appear(browser: Browser, tmp_path: Path) -> 
         browser.until(lambda: browser.text('#rounds tr[data-round="0"] .tag') == "sealed")
         assert browser.run(SAME)
         assert browser.complaints() == []
-
-
-def test_the_figure_of_a_filling_round_follows(browser: Browser, tmp_path: Path) -> None:
-    collection = opened(tmp_path)
-    path = f"/campaigns/{collection.manifest.campaign}/attributes/{ATTRIBUTE}/rounds/{NOW}"
-    count(collection, 0)
-    with serving(collection.data) as site:
-        stay(browser, site.url + path)
-        count(collection, 1, 2)
-        browser.until(lambda: browser.text("#reports") == "3")
-        (result,) = facts("estimate", "--round", "1", "--data-dir", collection.data)
-        for entry in result["histogram"]:
-            shown = browser.text(f'#figure [data-bar="{entry["value"]}"] .bar-number')
-            assert shown.startswith(f"{100 * entry['raw']:.1f} %".replace("-", "−"))
-        assert browser.run(SAME)
 
 
 def test_a_tab_that_nobody_sees_holds_no_connection(browser: Browser, tmp_path: Path) -> None:

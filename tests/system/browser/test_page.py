@@ -30,10 +30,6 @@ LIGHT, DARK = 200, 60
 SAME = "return window.same === true"
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %".replace("-", "−")
-
-
 def stay(browser: Browser, url: str) -> None:
     """Open a page and mark it: a page that is loaded again has no mark."""
     browser.read(url)
@@ -58,6 +54,8 @@ def test_every_page_by_night_by_day_and_on_a_phone(
     assert [line for line in said if not line.startswith(served.page("missing"))] == []
     browser.read(served.page(kind), NARROW)
     assert sideways(browser) == 0
+    wide = "part.scrollWidth > part.clientWidth"
+    assert not browser.run(f"return [...document.querySelectorAll('.scroll')].some(part => {wide})")
     outside = "svg.getBoundingClientRect().right > document.documentElement.clientWidth"
     assert not browser.run(f"return [...document.querySelectorAll('svg')].some((svg) => {outside})")
 
@@ -79,7 +77,7 @@ def test_the_switch_changes_intervals_and_differences(
         half = far["tallest"] if every else far["pair"]
         assert browser.text("#smallest").startswith(f"±{100 * half:.1f} points")
         end = "_all" if every else ""
-        ends = f"{100 * first['low' + end]:.1f} … {100 * first['high' + end]:.1f}"
+        ends = f"{100 * first['low' + end]:.0f} … {100 * first['high' + end]:.0f}"
         assert ends in browser.text("#figure .bar-number")
         assert ("for all pairs at once" in browser.text("#by-how-much")) is every
         assert ("intervals=all" in browser.driver.current_url) is every
@@ -91,18 +89,18 @@ def test_another_value_over_time(browser: Browser, served: Sample) -> None:
     """It begins with the most frequent value, because there is no significant change."""
     pooled = served.estimates("heating", "pooled")[0]["histogram"]
     stay(browser, served.page("over-time"))
-    tallest = max(pooled, key=lambda row: row["raw"])["value"]
+    tallest = max(pooled, key=lambda row: row["projected"])["value"]
     assert browser.text("#table-title") == f"Numbers for “{tallest}”"
     Select(browser.part("#value")).select_by_visible_text("wood")
     browser.until(lambda: browser.text("#table-title") == "Numbers for “wood”")
     (last,) = (f for f in served.estimates("heating") if f["round"] == SEALED - 1)
-    raw = percent(last["histogram"][-1]["raw"])
-    assert browser.cells(f'#table tr[data-round="{SEALED - 1}"]')[3] == raw
+    share = f"{100 * last['histogram'][-1]['projected']:.0f} %"
+    assert browser.cells(f'#table tr[data-round="{SEALED - 1}"]')[3] == share
     shown = browser.run(
         "return [...document.querySelectorAll('#figure .dot title')].map(t => t.textContent)"
     )
     assert len(shown) == SEALED
-    assert f": {raw} (" in shown[-1]
+    assert f": {share} (" in shown[-1]
     assert browser.run(SAME)
     assert browser.driver.current_url.endswith("?value=wood")
     browser.parts("#panels a")[0].click()
@@ -142,7 +140,10 @@ def test_without_script(browser: Browser, served: Sample) -> None:
     browser.open(served.page("round"))
     assert browser.parts("html.scripted") == []
     shown = [browser.cells(f'#table tr[data-value="{entry["value"]}"]')[1] for entry in histogram]
-    assert shown == [percent(entry["raw"]) for entry in histogram]
+    assert shown == [f"{100 * entry['projected']:.0f} %" for entry in histogram]
+    browser.part("#for-calculations summary").click()
+    raw = browser.cells("#raw tbody tr")[1]
+    assert raw == f"{100 * histogram[0]['raw']:.1f} %".replace("-", "−")
     assert len(browser.parts("#figure rect.bar")) == len(histogram) + 1, "and one in the legend"
     Select(browser.part("#a")).select_by_visible_text("gas")
     Select(browser.part("#b")).select_by_visible_text("oil")
@@ -160,7 +161,6 @@ def test_without_script(browser: Browser, served: Sample) -> None:
     browser.type("#k", "64")
     browser.part("#planner button").click()
     browser.until(lambda: browser.text("#plan [data-protocol]") == "L-OSUE")
-    assert browser.part("#figure svg.framed").is_displayed()
 
 
 # --- without a mouse ------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from collector.charts import (
     unbroken,
 )
 from collector.records import Campaign, Tally
+from collector.results.display import headline, shares
 from collector.results.facts import result_facts, write_truth
 from collector.results.words import Facts
 from collector.rounds.results import pooled_result, round_result
@@ -90,34 +91,29 @@ def test_bars_are_as_long_as_the_estimates() -> None:
     (result,) = one()
     root = parsed(charts(PLAIN, [result], None))
     lengths = [number(bar, "width") for bar in marks(root, "bar")]
-    scale = max(lengths) / max(map(abs, result.raw))
-    assert lengths == pytest.approx([scale * abs(share) for share in result.raw], abs=0.02)
+    scale = max(lengths) / max(result.projected)
+    assert lengths == pytest.approx([scale * share for share in result.projected], abs=0.02)
     spans = [(number(x, "x2") - number(x, "x1")) / scale for x in marks(root, "interval")[::3]]
-    wanted = [high - low for low, high in zip(result.low, result.high)]
+    found = shares(result)
+    wanted = [share.high - share.low for share in found]
     assert spans == pytest.approx(wanted, abs=0.03 / scale)
     text = "".join(root.itertext())
-    assert f"{100 * result.raw[0]:.1f} % ({100 * result.low[0]:.1f} … " in text
+    assert f"{100 * found[0].value:.0f} % ({100 * found[0].low:.0f} … " in text
+    assert headline(PLAIN.manifest, result)[:60] in text, "its result in a sentence"
     assert "2 rounds pooled, 1,000 reports of 500 devices" in text
 
 
-def test_a_bar_below_zero_goes_to_the_left_and_a_withheld_chart_has_none() -> None:
-    (result,) = one()
-    root = parsed(charts(PLAIN, [replace(result, raw=(-0.1, *result.raw[1:]))], None))
-    zero = number(marks(root, "axis")[0], "x1")
-    first, *others = ((number(b, "x"), number(b, "width")) for b in marks(root, "bar"))
-    assert sum(first) == pytest.approx(zero, abs=0.02)
-    assert first[1] > 0
-    assert all(x == pytest.approx(zero, abs=0.02) for x, _ in others)
-    assert "−10.0 % (" in "".join(root.itertext())
+def test_a_withheld_chart_has_no_bars_but_its_sentence() -> None:
     (chart,) = charts(PLAIN, one(n=20), None)
-    assert (chart.bars, chart.note.endswith("too few reports, withheld")) == ((), True)
+    assert (chart.bars, chart.note.endswith("withheld")) == ((), True)
+    assert chart.sentence == "Not enough devices for a result: 20 of 50."
     assert not marks(parsed([chart]), "bar")
 
 
 def test_the_page_has_the_marks_of_the_files() -> None:
     (result,) = one()
-    bars = drawing.histogram(result, PLAIN.manifest.attributes[0].values)
-    inside = re.findall(r"<svg[^>]*>(.*?)</svg>", drawing.bar_list(bars))
+    listed = drawing.bar_list(drawing.bar_chart(PLAIN, result, None))
+    inside = re.findall(r"<svg[^>]*>(.*?)</svg>", listed)
     assert len(inside) == 4
     assert all(part in svg(charts(PLAIN, [result], None), "") for part in inside)
 
@@ -138,27 +134,27 @@ def test_several_rounds_are_lines_with_bands_in_front_of_the_pooled_interval() -
         for x in marks(root, "pooled-band")
     ]
     heights = [max(band) - min(band) for band in bands]
-    spans = [high - low for low, high in zip(results[0].low, results[0].high)]
+    spans = [share.high - share.low for share in shares(results[0])]
     scale = max(heights) / max(spans)
     assert heights == pytest.approx([scale * span for span in spans], abs=0.11)
     pooled = [line.pooled.value for line in chart.lines if line.pooled]
-    assert pooled == [100 * share for share in results[0].raw]
+    assert pooled == pytest.approx([100 * share for share in results[0].projected])
     begins = datetime.fromtimestamp(PLAIN.manifest.rounds.first, UTC)
     assert chart.lines[0].dates[0] == begins.strftime("%d %b %H:%M")
     assert chart.lines[0].dates[0] in "".join(root.itertext())
 
 
-def test_one_value_over_time_has_axes_tooltips_and_a_floor() -> None:
+def test_one_value_over_time_has_axes_and_tooltips() -> None:
     results = several()
-    line = drawing.line(PLAIN, results[1:], results[0], 1, [0.25] * 4, 0.01)
+    line = drawing.line(PLAIN, results[1:], results[0], 1, [0.25] * 4)
     drawn = drawing.over_time(line, "gas", "pooled")
     root = ET.fromstring(f"<div>{drawn}</div>")  # noqa: S314 - our own
     titles = [title.text or "" for title in root.iter("title")]
     assert len(titles) == 6
-    assert f": {100 * results[6].raw[1]:.1f} % (" in titles[-1].replace("−", "-")
+    assert f": {100 * results[6].projected[1]:.0f} % (" in titles[-1]
     assert titles[-1].startswith("round 5, ")
     plot = root[1]
-    assert [len(marks(plot, kind)) for kind in ("pooled", "floor", "true", "dot")] == [1, 2, 1, 6]
+    assert [len(marks(plot, kind)) for kind in ("pooled", "true", "dot")] == [1, 1, 6]
     numbers = [t.text for t in plot.iter("text") if (t.text or "").endswith(" %")]
     assert len(numbers) >= 3
 
@@ -180,7 +176,7 @@ def test_the_largest_are_drawn_where_there_are_too_many(many: bool, most: int) -
     drawn = {bar.name for bar in chart.bars} | {line.name for line in chart.lines}
     assert len(drawn) == most
     assert chart.caption.endswith(f"the {most} largest of 300 values")
-    totals = {f"v{i}": sum(r.raw[i] for r in results[many:]) for i in range(300)}
+    totals = {f"v{i}": sum(r.projected[i] for r in results[many:]) for i in range(300)}
     left_out = max(total for name, total in totals.items() if name not in drawn)
     assert min(totals[name] for name in drawn) >= left_out
 
@@ -289,11 +285,12 @@ def test_estimate_draws(cli: Cli, data: Any, used: Campaign) -> None:
     assert shown.exit_code == 0
     assert "\x1b" not in shown.stdout
     lines = shown.stdout.splitlines()
-    assert [line.split()[0] for line in lines[2:6]] == ["wood", "gas", "oil", "pump"]
+    assert lines[1].startswith("  Too few reports to rank the answers")
+    assert [line.split()[0] for line in lines[3:7]] == ["wood", "gas", "oil", "pump"]
     assert "true" not in shown.stdout
     write_truth(data, used.name, {"fuel": [0.25] * 4})
     simulated = cli("estimate", "--data-dir", data, "--plot", "--attribute", "fuel").stdout
-    assert simulated.count("true  25.0 %") == 4
+    assert simulated.count("true  25 %") == 4
 
 
 # --- QR codes, read back by a decoder that shares no code with the encoder ------------------------

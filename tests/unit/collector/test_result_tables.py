@@ -203,7 +203,7 @@ def test_without_a_change_it_is_the_most_frequent_of_the_pooled_or_else_the_late
 
 NUMBERS = (
     *("count", "raw", "projected", "privacy_error", "sampling_error"),
-    *("low", "high", "low_all", "high_all", "device_bound"),
+    *("low", "high", "low_all", "high_all"),
 )
 SHOWN = round_result(CAMPAIGN, 0, FUEL, counted(90, 90), {})
 WITHHELD = round_result(CAMPAIGN, 1, FUEL, counted(49, 49), {})
@@ -220,15 +220,12 @@ def read_csv(text: str) -> list[dict[str, str]]:
 
 
 def test_columns_are_a_promise() -> None:
-    """A column is only ever added at the end."""
     assert (
-        *("campaign", "digest", "attribute", "round", "rounds", "value", "protocol", "n"),
-        *("devices", "min_reports", "withheld", "count", "raw", "projected", "privacy_error"),
-        *("sampling_error", "confidence", "low", "high", "low_all", "high_all", "device_bound"),
-        *("reporting", "first", "last", "n_eff", "difference_pair", "difference_tallest"),
-        *("cdf", "cdf_low", "cdf_high", "mean", "mean_low", "mean_high", "mean_bias"),
-        *("median", "median_low", "median_high"),
-        *("opens", "closes", "bin_low", "bin_high", "unit"),
+        *("campaign", "attribute", "round", "rounds", "first", "last", "opens", "closes"),
+        *("protocol", "n", "devices", "n_eff", "withheld"),
+        *("value", "bin_low", "bin_high", "unit", "count", "raw", "projected"),
+        *("privacy_error", "sampling_error", "low", "high", "low_all", "high_all"),
+        *("mean", "mean_low", "mean_high", "median", "median_low", "median_high"),
     ) == COLUMNS
     assert all(tuple(row) == COLUMNS for row in rows(CAMPAIGN, RESULTS))
     assert write([], "csv") == ",".join(COLUMNS) + "\n"
@@ -242,11 +239,9 @@ def test_every_value_has_a_row_with_the_results_own_numbers_and_times() -> None:
     assert [(row["attribute"], row["round"], row["value"]) for row in table] == expected
     for i, row in enumerate(map(dict, table[:4])):
         assert row["count"] == SHOWN.counts[i]
-        for name in NUMBERS[1:-1]:
+        for name in NUMBERS[1:]:
             assert row[name] == getattr(SHOWN, name)[i]
-        assert row["device_bound"] == SHOWN.device_bound > 0
-        assert (row["n"], row["devices"], row["min_reports"]) == (90, 90, 50)
-        assert (row["digest"], row["confidence"]) == (CAMPAIGN.manifest.digest.hex(), 0.95)
+        assert (row["n"], row["devices"], row["n_eff"]) == (90, 90, 90.0)
     begins = datetime.fromtimestamp(FIRST, UTC)
     hour = timedelta(seconds=CAMPAIGN.manifest.rounds.period)
     for row, first, last in ((table[0], 0, 0), (table[4], 1, 1), (table[8], 0, 1)):
@@ -261,14 +256,11 @@ def test_a_numeric_attribute_has_its_numbers_and_bins_in_every_row() -> None:
     result = window_result(campaign, ROOM, RoundSum(3, 9, 7, tally), ([1], [900]), {})
     table, numbers = list(rows(campaign, [result])), result.numbers
     assert numbers is not None
-    assert result.difference is not None
-    assert [row["cdf"] for row in table] == [*numbers.cdf, None]
-    assert [row["cdf_high"] for row in table] == [*numbers.cdf_high, None]
     for row in table:
-        assert (row["reporting"], row["first"], row["last"], row["n_eff"]) == ("once", 3, 9, 900.0)
-        assert (row["mean"], row["mean_bias"]) == (numbers.mean, numbers.mean_bias)
+        assert (row["first"], row["last"], row["n_eff"]) == (3, 9, 900.0)
+        wider = (numbers.mean_low or 0) - (numbers.mean_bias or 0)
+        assert (row["mean"], row["mean_low"]) == (numbers.mean, wider), "with the width of bins"
         assert row["median"] == numbers.quantiles[2].value
-        assert row["difference_tallest"] == result.difference.tallest
         assert row["unit"] == "°C"
     bins = [(row["value"], row["bin_low"], row["bin_high"]) for row in table]
     assert bins[:2] == [("< 16 °C", None, 16.0), ("16 to 18 °C", 16.0, 18.0)]
@@ -293,8 +285,8 @@ def test_withheld_rows_have_the_number_of_reports_and_no_other_number() -> None:
     found = list(map(dict, rows(CAMPAIGN, [WITHHELD])))
     assert len(found) == 4
     for row in found:
-        assert [row[name] for name in NUMBERS] == [None] * 10
-        assert (row["n"], row["min_reports"], row["withheld"]) == (49, 50, True)
+        assert [row[name] for name in NUMBERS] == [None] * 9
+        assert (row["n"], row["withheld"]) == (49, True)
 
 
 FORMULAS = ['=LINK("http://evil.example")', "+1+cmd|' /C'!A0", "-1-SUM(A1:A9)", "-x", "@SUM(1)"]

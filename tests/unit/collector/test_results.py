@@ -408,7 +408,7 @@ def test_the_collectors_state_is_read_from_its_bytes(presence: Presence, last: i
     assert rendered(SENSORS["collector"]["value_template"], state) == expected
 
 
-ROWS = [{"value": "gas", "raw": 0.25}, {"value": "<wood>", "raw": 0.61234}]
+ROWS = [{"value": "gas", "projected": 0.25}, {"value": "<wood>", "projected": 0.61234}]
 
 
 @pytest.mark.parametrize(

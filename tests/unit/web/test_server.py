@@ -278,7 +278,7 @@ def test_a_database_that_is_none_gives_a_sentence(tmp_path: Path) -> None:
         db.execute("CREATE TABLE campaign (id INTEGER)")
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     with serving(tmp_path) as site:
-        for path in ("/", "/index.json", "/campaigns/x.csv", "/metrics"):
+        for path in ("/", "/index.json", "/campaigns/x.json", "/metrics"):
             reply = site.get(path)
             assert reply.status == 503, path
             assert "cannot be shown at the moment" in reply.text
@@ -315,7 +315,7 @@ def test_without_the_token_nothing_is_read(
 ) -> None:
     paths = ("/", "/index.json", "/metrics", "/events", "/planner", "/static/page.js", "/nosuch")
     sent = {name: value.encode().decode("latin-1") for name, value in headers.items()}
-    for path in (*paths, "/?token=wrong", f"/campaigns/{campaign.name}.csv"):
+    for path in (*paths, "/?token=wrong", f"/campaigns/{campaign.name}.json"):
         reply = guarded.get(path, sent)
         assert reply.status == 401, path
         assert "allomfree-collector page --link" in reply.text

@@ -28,7 +28,7 @@ from protocol_spec import TRIAL_MARK, Manifest, ManifestError, is_trial
 from protocol_spec.programs.settings import parse_invitation
 from testbed.brokers import BROKERS
 from tests.support.campaigns import manifest_text
-from tests.support.collector import FIRST, candidate
+from tests.support.collector import FIRST, candidate, seal
 from tests.support.command_line import NOBODY, Cli, facts_of, mistaken, read_code, squares_of
 from tests.support.harness import ROOT, need
 from tests.support.pages import MANIFEST as ROOMS
@@ -207,6 +207,7 @@ def test_every_result_of_a_trial_is_marked(cli: Cli, data: Path) -> None:
     with closing(open_store(data)) as store:
         campaign = store.campaign(None)
         store.commit([candidate(campaign, device, 0, 0, device % 6) for device in range(12)], [])
+        seal(store, campaign, 0)
     text = cli("estimate", "--round", "0", "--data-dir", data).stdout
     assert (
         "careful: this is a TRIAL: devices make their answers up, and the results mean nothing"
