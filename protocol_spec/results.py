@@ -78,6 +78,9 @@ class Result:
     """Estimated frequencies of one attribute. All series have one number per value, or none.
 
     `device_bound` is the furthest that one device can move any of `raw` by sending other reports.
+    Of the devices `heard` in earlier rounds, `returned` reported in the last one that this is
+    about. `uneven` is the furthest that any frequency can be from that of devices with a vote each,
+    because some reported more often than others.
     """
 
     digest: bytes
@@ -91,6 +94,9 @@ class Result:
     n: int
     devices: int
     n_eff: float
+    heard: int = 0
+    returned: int = 0
+    uneven: float = 0.0
     min_reports: int
     confidence: float
     device_bound: float
@@ -217,6 +223,9 @@ _CHECKS: Final[dict[str, Check]] = {
     "n": _count,
     "devices": _count,
     "n_eff": lambda v: type(v) is float and 0.0 <= v < math.inf,
+    "heard": _count,
+    "returned": _count,
+    "uneven": lambda v: type(v) is float and 0.0 <= v < 1.0,
     "min_reports": _count,
     "confidence": lambda v: type(v) is float and 0.0 < v < 1.0,
     "device_bound": lambda v: type(v) is float and 0.0 <= v < math.inf,
@@ -243,6 +252,8 @@ def _contradictions(document: Any) -> Iterator[str]:
         yield "devices"
     if (n_eff == 0.0) != (n == 0):
         yield "n_eff"
+    if document["returned"] > min(document["heard"], devices):
+        yield "returned"
     withheld = n == 0 or n_eff < document["min_reports"]
     lengths = {len(document[name]) for name in ("counts", *RESULT_SERIES)}
     if len(lengths) != 1 or 1 in lengths or withheld != (lengths == {0}):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from collector.records import NO_COUNTS, Campaign, Counts, Participation, RoundSum, Tally
@@ -23,12 +24,15 @@ from protocol_spec.estimation import (
     estimate_reports,
     numbers_of,
     smallest_difference,
+    unevenness,
 )
 from protocol_spec.limits import MAX_JSON_BYTES
 
 CONFIDENCE: Final = 0.95
 
 Outcomes = Mapping[Outcome, int]
+Heard = tuple[int, int]  # devices of earlier rounds; of these, those that reported in this one
+NOBODY: Final[Heard] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +94,33 @@ def _gap_and_qs(channel: Channel) -> tuple[float, float]:
 
 
 def round_results(
-    campaign: Campaign, number: int, tallies: Mapping[int, Tally], outcomes: Outcomes
+    campaign: Campaign,
+    number: int,
+    tallies: Mapping[int, Tally],
+    outcomes: Outcomes,
+    heard: Mapping[int, Heard] = MappingProxyType({}),
 ) -> list[Result]:
     """Every attribute's histogram of one round, withheld where too few reported."""
     return [
-        round_result(campaign, number, index, tallies.get(index), outcomes)
+        round_result(
+            campaign, number, index, tallies.get(index), outcomes, heard.get(index, NOBODY)
+        )
         for index in range(len(campaign.manifest.attributes))
     ]
 
 
 def round_result(
-    campaign: Campaign, number: int, index: int, tally: Tally | None, outcomes: Outcomes
+    campaign: Campaign,
+    number: int,
+    index: int,
+    tally: Tally | None,
+    outcomes: Outcomes,
+    heard: Heard = NOBODY,
 ) -> Result:
     """One attribute's histogram of one round."""
     evidence = Evidence.of_round(campaign.manifest.mechanisms[index], tally or Tally(0, NO_COUNTS))
     rounds = RoundSum(number, number, int(evidence.tally.n > 0), evidence.tally)
-    return _result(campaign, index, number, rounds, evidence, outcomes)
+    return _result(campaign, index, number, rounds, evidence, outcomes, heard)
 
 
 def window_result(
@@ -131,6 +146,7 @@ def pooled_result(
     *,
     first: int = 0,
     last: int | None = None,
+    heard: Heard = NOBODY,
 ) -> Result:
     """Rounds together, `rounds` of which had reports; from `first` to `last`.
 
@@ -140,7 +156,8 @@ def pooled_result(
     """
     end = first + max(rounds, 1) - 1 if last is None else last
     evidence = Evidence(campaign.manifest.mechanisms[index], total, participation)
-    return _result(campaign, index, None, RoundSum(first, end, rounds, total), evidence, outcomes)
+    together = RoundSum(first, end, rounds, total)
+    return _result(campaign, index, None, together, evidence, outcomes, heard)
 
 
 def _result(
@@ -150,6 +167,7 @@ def _result(
     rounds: RoundSum,
     evidence: Evidence,
     outcomes: Outcomes,
+    heard: Heard = NOBODY,
 ) -> Result:
     manifest, attribute = campaign.manifest, campaign.manifest.attributes[index]
     n, n_eff = evidence.tally.n, evidence.n_eff
@@ -165,6 +183,9 @@ def _result(
         n=n,
         devices=sum(evidence.participation[1]),
         n_eff=n_eff,
+        heard=heard[0],
+        returned=heard[1],
+        uneven=unevenness(*evidence.participation),
         min_reports=manifest.min_reports,
         confidence=CONFIDENCE,
         device_bound=0.0,
@@ -195,7 +216,7 @@ def _result(
 
 _AS_IS: Final = (
     "attribute", "reporting", "round", "first", "last", "rounds", "protocol", "n", "devices",
-    "n_eff", "withheld", "min_reports",
+    "n_eff", "heard", "returned", "uneven", "withheld", "min_reports",
 )  # fmt: skip
 _BAR: Final = ("raw", "projected", "low", "high", "low_all", "high_all")
 _NUMBERS: Final = (

@@ -120,7 +120,7 @@ def _pull(channels: Sequence[Channel]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ResponseRate:
     """Of the devices heard before, how many reported this time."""
 
     heard: int

@@ -87,7 +87,8 @@ def judge_results(
         )
         again = np.array([int(d in owed or c > 0) for d, c in enumerate(counts.tolist())])
         tally = Tally(int(again.sum()), again.astype(counts.dtype))
-        if round_result(campaign, result.round, 0, tally, result.outcomes) != result:
+        heard = result.heard, result.returned
+        if round_result(campaign, result.round, 0, tally, result.outcomes, heard) != result:
             yield f"{campaign.name}, round {result.round}: the result is not that of a recount"
 
 

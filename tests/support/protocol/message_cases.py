@@ -96,6 +96,9 @@ ROUND: Fields = {
     "n": 1000,
     "devices": 1000,
     "n_eff": 1000.0,
+    "heard": 1100,
+    "returned": 900,
+    "uneven": 0.0,
     "min_reports": 200,
     "confidence": 0.95,
     "device_bound": 0.005,
@@ -112,24 +115,30 @@ ROUND: Fields = {
     "numbers": NUMBERS,
     "outcomes": {"accepted": 1000, "duplicate": 3, "late": 2},
 }
+_NOBODY: Fields = {"n": 0, "devices": 0, "n_eff": 0.0, "returned": 0}
+_FEW: Fields = {"n": 3, "devices": 3, "n_eff": 3.0, "heard": 0, "returned": 0}
 _NAMED = {**ROUND, "numbers": None}
 _POOLED = {**ROUND, "round": None, "first": 2, "last": 13, "rounds": 12, "n": 11_000}
 RESULTS: dict[str, Fields] = {
     "one round": ROUND,
     "named values": _NAMED,
-    "pooled": {**_POOLED, "n_eff": 900.5, "device_bound": 0.006, "numbers": NO_MEAN},
+    "pooled": {
+        **_POOLED,
+        "n_eff": 900.5,
+        "uneven": 0.125,
+        "device_bound": 0.006,
+        "numbers": NO_MEAN,
+    },
     "once": {**_NAMED, "reporting": "once", "protocol": "OUE"},
     "hashed": {**_NAMED, "reporting": "hashed", "protocol": "LOLOHA"},
     "nested": {**_NAMED, "reporting": "nested", "protocol": "GRR", "n_eff": 950.0},
-    "few": {**ROUND, **_WITHHELD, "n": 3, "devices": 3, "n_eff": 3.0, "outcomes": {"accepted": 3}},
+    "few": {**ROUND, **_WITHHELD, **_FEW, "outcomes": {"accepted": 3}},
     "many devices, few that weigh": {**ROUND, **_WITHHELD, "n": 2000, "n_eff": 199.99},
     "nobody": {
         **ROUND,
         **_WITHHELD,
         "outcomes": {},
-        "n": 0,
-        "devices": 0,
-        "n_eff": 0.0,
+        **_NOBODY,
         "rounds": 0,
     },
     "from devices that were forgotten": {
@@ -392,8 +401,14 @@ _RESULT_CHANGES: dict[str, Fields] = {
     "pooled, last before first": {"round": None, "first": 8, "last": 7},
     "more rounds than there are": {"rounds": 2},
     "rounds 0 though there are reports": {"rounds": 0},
-    "nobody, and a round": {"n": 0, "devices": 0, "n_eff": 0.0, **_WITHHELD},
-    "no devices though there are reports": {"devices": 0},
+    "nobody, and a round": {**_NOBODY, **_WITHHELD},
+    "no devices though there are reports": {"devices": 0, "returned": 0},
+    "more returned than were heard": {"heard": 899},
+    "more returned than reported": {"returned": 1001},
+    "heard nil": {"heard": None},
+    "uneven negative": {"uneven": -0.5},
+    "uneven 1": {"uneven": 1.0},
+    "uneven an integer": {"uneven": 0},
     "more devices than reports": {"devices": 1001},
     "n_eff an integer": {"n_eff": 1000},
     "n_eff nil": {"n_eff": None},

@@ -103,9 +103,15 @@ def recomputed(collection: Collection) -> set[bytes]:
     released = store.released(campaign.id, 0)
     assert released
     participation, outcomes = store.participation(campaign.id, 0), store.outcomes(campaign.id)
-    span = {"first": released.first, "last": released.last}
     pooled = pooled_result(
-        campaign, 0, released.rounds, released.tally, participation, outcomes, **span
+        campaign,
+        0,
+        released.rounds,
+        released.tally,
+        participation,
+        outcomes,
+        first=released.first,
+        last=released.last,
     )
     of_round = round_results(
         campaign, 0, store.tallies(campaign.id, 0), store.outcomes(campaign.id, 0)

@@ -354,7 +354,7 @@ def _fits(value: Any, schema: Schema, field: object) -> bool:
 
 _ROUND = decode_result(reference_wire.result(message_cases.ROUND))
 assert isinstance(_ROUND, Result)
-RESULT = replace(_ROUND, n=(1 << 63) - 1, devices=2, n_eff=2.0, min_reports=2)
+RESULT = replace(_ROUND, n=(1 << 63) - 1, devices=2, n_eff=2.0, returned=1, min_reports=2)
 
 
 def _result_map(payload: bytes) -> dict[str, Any]:
@@ -418,6 +418,7 @@ def _contradicts_itself(document: dict[str, Any]) -> bool:
     withheld = not n or document["n_eff"] < document["min_reports"]
     told = withheld == (not document["counts"]) == (document["device_bound"] == 0.0)
     told &= withheld == (document["difference"] is None)
+    told &= document["returned"] <= min(document["heard"], document["devices"])
     return not (
         one
         and len(some) == 1

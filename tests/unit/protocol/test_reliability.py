@@ -13,7 +13,7 @@ from protocol_spec import ParameterError, as_drawn, calibrate
 from protocol_spec.estimation import (
     Channel,
     Estimate,
-    Response,
+    ResponseRate,
     estimate,
     lie_shift,
     one_vote_bounds,
@@ -118,13 +118,13 @@ def test_a_rate_that_cannot_be() -> None:
 
 def test_worst_cases_of_devices_that_did_not_return() -> None:
     """80 of 100 returned, 20 new ones came: 20 are silent, of 120 heard in all."""
-    response = Response(100, 80)
+    response = ResponseRate(100, 80)
     assert response.share == 0.8
     low, high = response.bounds([0.3], [0.6], 100)
     np.testing.assert_allclose((low, high), ([0.25], [0.5 + 1 / 6]))
-    np.testing.assert_array_equal(Response(0, 0).bounds(0.3, 0.6, 10), (0.3, 0.6))
+    np.testing.assert_array_equal(ResponseRate(0, 0).bounds(0.3, 0.6, 10), (0.3, 0.6))
     with pytest.raises(ParameterError, match="returned"):
-        Response(5, 6)
+        ResponseRate(5, 6)
 
 
 REPORTS, DEVICES = [1, 2, 5], [2, 1, 2]
