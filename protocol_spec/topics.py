@@ -52,10 +52,11 @@ def is_campaign(name: str) -> bool:
     return CAMPAIGN.fullmatch(name) is not None
 
 
-def from_all_devices(namespace: str = DEFAULT_NAMESPACE) -> tuple[str, str]:
-    """Filters: the reports and the requests of every campaign. Two, however many campaigns there
-    are: NATS limits the unacknowledged messages of a session over all its subscriptions."""
-    return from_device("+", namespace)
+def from_all_devices(namespace: str = DEFAULT_NAMESPACE) -> str:
+    """Filter: what devices publish, in every campaign. One for reports and requests: NATS limits
+    the unacknowledged messages of each subscription and, to the same number, those of the session;
+    with two, requests could push reports back for half a minute (A3)."""
+    return f"{check_namespace(namespace)}/{VERSION}/+/up/+/+"
 
 
 def for_all(namespace: str = DEFAULT_NAMESPACE) -> str:
@@ -66,7 +67,7 @@ def for_all(namespace: str = DEFAULT_NAMESPACE) -> str:
 def from_device(
     device: str, namespace: str = DEFAULT_NAMESPACE, campaign: str = "+"
 ) -> tuple[str, str]:
-    """Filters: where one device may write its reports and requests; `+` for all devices."""
+    """Filters: where one device may write its reports and requests."""
     root = f"{check_namespace(namespace)}/{VERSION}/{campaign}/up/{device}"
     return f"{root}/report", f"{root}/request"
 

@@ -87,7 +87,7 @@ def access(role: Role, name: str, namespace: str, *, home_assistant: str | None 
     if role is Role.COLLECTOR:
         discovery = (f"{home_assistant}/device/+/config",) if home_assistant else ()
         written = (everyone, to_device("+", namespace), marker(namespace), *discovery)
-        return Access(written, (everyone, *from_all_devices(namespace)))
+        return Access(written, (everyone, from_all_devices(namespace)))
     if not home_assistant:
         return Access((), (everyone,))
     # Some brokers refuse the whole connection if they refuse Home Assistant's last will.

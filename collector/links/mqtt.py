@@ -240,9 +240,8 @@ def filters(namespace: str, *, shared: bool) -> tuple[str, ...]:
     """What a worker subscribes to: its part of the reports and requests, and the markers, which
     among the reports of all would reach any worker."""
     if not shared:
-        return from_all_devices(namespace)
-    dealt = (f"$share/{GROUP}/{name}" for name in from_all_devices(namespace))
-    return (*dealt, marker(namespace))
+        return (from_all_devices(namespace),)
+    return f"$share/{GROUP}/{from_all_devices(namespace)}", marker(namespace)
 
 
 class Subscription:
@@ -256,11 +255,11 @@ class Subscription:
 
     Brokers differ in one thing. mosquitto keeps one queue per session, and redelivers first what a
     connection left unacknowledged. NATS redelivers it only after its `ack_wait`, behind newer
-    messages, and drops what exceeds a session's share in favour of such a redelivery. There a
-    marker is proof only if it was sent after all redelivery: `Timing.settle_seconds` after the last
-    moment that may have caused one, and not while the broker hands over a backlog, which makes it
-    postpone redelivery. Only time spent reading counts: it stands still while a batch is
-    unacknowledged because the storage refuses it, and while the whole process does.
+    messages. There a marker is proof only if it was sent after all redelivery:
+    `Timing.settle_seconds` after the last moment that may have caused one, and not while the broker
+    hands over a backlog, which makes it postpone redelivery. Only time spent reading counts: it
+    stands still while a batch is unacknowledged because the storage refuses it, and while the whole
+    process does.
     """
 
     def __init__(
@@ -307,12 +306,9 @@ class Subscription:
         self._last_step = now
         messages = self.link.step(timeout_seconds)
         self._unacknowledged += len(messages)
-        if len(messages) >= BACKLOG_MESSAGES and self.link.redelivers_later:
-            if self._reading < self._settled_at:  # redelivery is postponed by it
-                calm = self._reading + self._timing.calm_seconds
-                self._settled_at = max(self._settled_at, calm)
-            if any((message.topic or "").endswith("/request") for message in messages):
-                self._settled_at = self._reading + self._timing.settle_seconds
+        if len(messages) >= BACKLOG_MESSAGES and self._reading < self._settled_at:
+            calm = self._reading + self._timing.calm_seconds  # redelivery is postponed by it
+            self._settled_at = max(self._settled_at, calm)
         if self._shared:
             self.link.answers()  # to markers; they prove nothing
         return messages

@@ -73,11 +73,9 @@ def required_subjects(namespace: str) -> tuple[list[str], list[str]]:
     return [_STREAM_INFO, *of_consumer, acknowledged], [f"{inbox(namespace)}.>"]
 
 
-def subjects_of_devices(namespace: str) -> list[str]:
+def subject_of_devices(namespace: str) -> str:
     """What devices publish, as NATS names it."""
-    return [
-        PREFIX + name.replace("/", ".").replace("+", "*") for name in from_all_devices(namespace)
-    ]
+    return PREFIX + from_all_devices(namespace).replace("/", ".").replace("+", "*")
 
 
 def consumer_settings(namespace: str) -> dict[str, Any]:
@@ -86,8 +84,8 @@ def consumer_settings(namespace: str) -> dict[str, Any]:
     One filter, though it lets through more than devices send: with two, and many devices, NATS
     searches all subjects for every message beyond its first block of 8 MB.
     """
-    (wanted,) = {f"{name.rpartition('.')[0]}.*" for name in subjects_of_devices(namespace)}
-    return {"ack_policy": "explicit", "max_deliver": -1, "filter_subjects": [wanted]}
+    wanted = [subject_of_devices(namespace)]
+    return {"ack_policy": "explicit", "max_deliver": -1, "filter_subjects": wanted}
 
 
 def stream_fault(info: dict[str, Any]) -> str | None:
@@ -211,9 +209,6 @@ class ReportStream:
         self.drained = 0.0
         self._connection = connection
         self._namespace = namespace
-        self._kinds = tuple(
-            f".{name.rpartition('.')[2]}".encode() for name in subjects_of_devices(namespace)
-        )
         self._reply = reply
         self._monotonic = monotonic
         self._ack_seconds = ack_seconds  # of a consumer that is made now
@@ -307,17 +302,14 @@ class ReportStream:
         )
 
     def _read(self, frames: Iterable[Frame]) -> list[Message]:
-        """What devices sent; messages of other kinds are acknowledged."""
-        messages, replies, kinds = [], self._replies, self._kinds
+        """What devices sent."""
+        messages, replies = [], self._replies
         for frame in frames:
             _, subject, reply, _, payload = frame
             if not reply:
                 self._hear_status(frame)
                 continue
             self._wanted -= 1
-            if not subject.endswith(kinds):
-                self._acknowledge([reply])
-                continue
             self._count += 1
             replies[self._count] = reply
             row = (_topic(subject), payload[:CUT_BYTES], False, self._count)

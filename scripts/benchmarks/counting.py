@@ -95,7 +95,7 @@ def drained(
             )().close()
             flags += ("--stream", stream)
         else:
-            make_session(broker.url, SESSION, from_all_devices()[0], ca_file=broker.ca_file)
+            make_session(broker.url, SESSION, from_all_devices(), ca_file=broker.ca_file)
             flags += ("--client-id", SESSION)
         publish(broker.url, reports(asked, count), ca_file=broker.ca_file)
         progress(f"{workers} collectors read {count:,} reports from {broker.url}")
@@ -197,7 +197,7 @@ def bare(count: int, k: int) -> Run:
     """The same reports, read by a paho subscriber that only counts."""
     asked = manifest(k)
     with tempfile.TemporaryDirectory() as scratch, UnsyncedNats(Path(scratch)) as broker:
-        make_session(broker.url, SESSION, from_all_devices()[0])
+        make_session(broker.url, SESSION, from_all_devices())
         publish(broker.url, reports(asked, count))
         progress(f"paho reads {count:,} reports")
         with child("bare", broker.url, count) as line:

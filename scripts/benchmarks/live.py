@@ -108,7 +108,7 @@ def one_run(kind: type[Broker], effort: Effort, *, bare: bool = False) -> Run:
 def _paho(
     broker: Broker, _asked: Manifest, _place: Path, count: int
 ) -> Iterator[Callable[[], Run]]:
-    make_session(broker.url, SESSION, from_all_devices()[0])
+    make_session(broker.url, SESSION, from_all_devices())
     with child("bare", broker.url, count) as line:
         line()  # it is attached
         yield line

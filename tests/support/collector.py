@@ -243,7 +243,7 @@ def service_in_memory(
     """A service that has not begun, whose session the broker knows from before."""
     broker, time, emitted = broker or MemoryBroker(), ManualTime(), list[Result]()
     before = broker.connect(CLIENT)
-    before.subscribe(from_all_devices())
+    before.subscribe([from_all_devices()])
     before.close()
     made = Options(
         clock=time.clock(), emit=lambda _campaign, result: emitted.append(result), **options

@@ -57,7 +57,7 @@ KITCHEN, GARDEN, ATTIC, LOFT, TV = "kitchen", "garden", "attic", "loft", "Reader
 PREFIX = "homeassistant"
 MARK = f"allomfree/v1/{CANARY_CAMPAIGN}/pub/mark"  # the collector publishes it, all may read it
 READABLE = {
-    COLLECTOR: ("allomfree/v1/+/pub/#", *from_all_devices()),
+    COLLECTOR: ("allomfree/v1/+/pub/#", from_all_devices()),
     KITCHEN: ("allomfree/v1/+/pub/#", f"allomfree/v1/+/down/{KITCHEN}/response"),
     GARDEN: ("allomfree/v1/+/pub/#", f"allomfree/v1/+/down/{GARDEN}/response"),
 }
@@ -346,7 +346,7 @@ def retained(broker: ConfiguredBroker) -> set[str]:
     """The topics of devices on which a later collector finds something."""
     with broker.client(COLLECTOR) as late:
         mark = f"{ROOT}/pub/mark"
-        late.subscribe(*from_all_devices(), "allomfree/v1/+/up/#", mark)
+        late.subscribe(from_all_devices(), "allomfree/v1/+/up/#", mark)
         assert late.receives(late.publish(mark))
         return late.topics - {mark}
 
@@ -367,7 +367,7 @@ def test_a_device_cannot_fill_the_broker_with_retained_messages(
             for topic in own:
                 hostile.publish(topic, b"k" * LARGE, retain=True)
         with broker.client(COLLECTOR) as collector:
-            collector.subscribe(*from_all_devices())
+            collector.subscribe(from_all_devices())
             client = broker.client(HOSTILE, will=(f"{ROOT}/up/{HOSTILE}/report", b"kept?"))
             assert client.connect()
             client.drop()
@@ -385,7 +385,7 @@ def test_the_limits_survive_a_restart(setup: Setup, tmp_path: Path) -> None:
     size = LARGEST_PACKET - 200
     with shared(setup, tmp_path) as broker:
         with broker.client(COLLECTOR, **session) as collector:
-            collector.subscribe(*from_all_devices(), qos=1)
+            collector.subscribe(from_all_devices(), qos=1)
             collector.publish(f"{ROOT}/pub/manifest", b"m" * size, retain=True)
         with broker.client(HONEST) as honest:
             report = honest.publish(f"{ROOT}/up/{HONEST}/report")
@@ -420,7 +420,7 @@ def test_a_large_message_ends_its_senders_connection_only(setup: Setup, tmp_path
         broker.client(COLLECTOR) as collector,
         broker.client(HONEST) as honest,
     ):
-        collector.subscribe(*from_all_devices())
+        collector.subscribe(from_all_devices())
         with broker.client(HOSTILE) as hostile:
             hostile.publish(f"{ROOT}/up/{HOSTILE}/report", b"x" * (LARGEST_PACKET + 1))
             wait_until(lambda: hostile.lost)
