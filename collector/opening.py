@@ -69,7 +69,7 @@ def trial_of(document: Mapping[str, Any], period_seconds: int = PERIOD_SECONDS) 
     """An authored manifest as a trial."""
     made = {name: value for name, value in document.items() if name not in _DROPPED}
     rounds = {"first": "now", "period": period_seconds, "count": ROUNDS}
-    rounds["grace"] = max(1, period_seconds // 4)
+    rounds["grace"] = max(5, period_seconds // 4)
     rounds["drain"] = max(10, period_seconds)
     if document["rounds"].get("each"):
         rounds["each"] = min(ROUNDS, document["rounds"]["each"])

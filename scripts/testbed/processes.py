@@ -93,8 +93,11 @@ def free_port() -> int:
 
 
 def is_open(port: int, address: str = "127.0.0.1") -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((address, port)) == 0
+    try:
+        with socket.create_connection((address, port), 5):
+            return True
+    except OSError:
+        return False
 
 
 def peak_memory_mib() -> float:
@@ -133,12 +136,20 @@ class Process:
     _child: subprocess.Popen[str] | None = None
 
     def __init__(
-        self, name: str, command: Sequence[str], log: Path, *, piped: bool = False
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        piped: bool = False,
+        own_settings: bool = False,
     ) -> None:
+        """With `own_settings` it gets the user's own variables after all."""
         self.name = name
         self.command = list(command)
         self.log = log
         self._piped = piped
+        self._own_settings = own_settings
 
     def __enter__(self) -> Self:
         self.start()
@@ -152,7 +163,11 @@ class Process:
         with self.log.open("ab") as log:
             output = subprocess.PIPE if self._piped else log
             self._child = subprocess.Popen(
-                self.command, stdout=output, stderr=log, env=environment(), text=True
+                self.command,
+                stdout=output,
+                stderr=log,
+                env=None if self._own_settings else environment(),
+                text=True,
             )
 
     @property

@@ -248,7 +248,7 @@ def in_an_empty_home(place: Path, script: str) -> subprocess.CompletedProcess[st
             "HOME": home,
             "PATH": f"{names}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
-            "ALLOMFREE_TRIAL_ROUND": "6s",
+            "ALLOMFREE_TRIAL_ROUND": "3s",
             "ALLOMFREE_TRIAL_DEVICES": "20",
         }
         (place / "pasted.sh").write_text(script)
