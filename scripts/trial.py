@@ -36,7 +36,7 @@ from collector.health import examine
 from collector.opening import read_campaign
 from collector.records import Campaign
 from collector.results.facts import known_truth
-from collector.settings import Settings, resolve
+from collector.settings import resolve
 from edge_client import EdgeClient
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.invitation import ENDING, read_invitation
