@@ -32,8 +32,10 @@ from protocol_spec.estimation import (
     critical_value,
     estimate_reports,
     estimate_window,
+    lie_shift,
     median,
     midpoints,
+    share_for_shift,
 )
 from protocol_spec.limits import DEVICES_PER_PAGE, MAX_RECEIPT_PAGES
 from protocol_spec.mechanisms import MECHANISMS, Budget, default_levels, make_mechanism
@@ -44,6 +46,7 @@ COMPARED_ROUNDS: Final = (1, 7, 28)
 ENDLESS: Final = 10**9  # rounds: more than any campaign has
 USELESS_HALF_WIDTH: Final = 0.25  # a bar that may be this far off shows nothing
 COARSE_HALF_WIDTH: Final = 0.10  # differences below this do not show: coarse
+LIARS: Final = 0.01  # of the devices: the share that results and plans state the effect of
 TARGET: Final = 0.05  # what suggestions aim at, unless a precision is asked for
 TREND_ROUNDS: Final = 28  # read together when values change and noise is independent
 MOST_ROUNDS: Final = 3650
@@ -142,6 +145,8 @@ class AttributePlan:
     choices: tuple[ChoicePlan, ...]
     unit: str
     numbers: tuple[NumbersPlan, ...]
+    lie_shift: float  # how far a bar is off if 1 % of the devices lie together
+    lie_share: float  # how many may lie for an error of `target`
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,6 +560,8 @@ def _attribute(case: Case, precision: float | None) -> AttributePlan:
         choices=tuple(_choices(case)),
         unit=attribute.unit,
         numbers=() if attribute.edges is None else tuple(_numbers(case, t) for t in read),
+        lie_shift=lie_shift(case.mechanism.channels, LIARS),
+        lie_share=share_for_shift(case.mechanism.channels, target),
     )
 
 

@@ -33,6 +33,7 @@ from collector.errors import CollectorError
 from collector.health import examine
 from collector.opening import OperatorKey, is_for_others, read_campaign, remember_address
 from collector.planning import (
+    LIARS,
     AttributePlan,
     MechanismPlan,
     NumbersPlan,
@@ -41,7 +42,7 @@ from collector.planning import (
 )
 from collector.records import NO_CAMPAIGN
 from collector.results.tables import instant
-from collector.results.words import median_between, quantity, rounds_name
+from collector.results.words import lies_text, median_between, quantity, rounds_name
 from collector.settings import Settings
 from collector.store import Store
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem, is_trial
@@ -118,6 +119,8 @@ def _attribute_lines(a: AttributePlan, plan: Plan) -> Iterator[str]:
     yield f"pooled over rounds          {pooled}"
     reason = MECHANISMS[a.reporting].analysis.floor
     yield f"floor, however many rounds  ±{100 * a.floor:.2f} ({reason})"
+    lies = {"share": LIARS, "shift": a.lie_shift, "error": a.target, "share_for_error": a.lie_share}
+    yield lies_text(lies)
     ratio = a.split_budget_ratio
     if ratio is not None and ratio > 1.0:
         yield f"if every device answered all questions instead of one: {ratio:.2f} times wider"

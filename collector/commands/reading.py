@@ -33,6 +33,7 @@ from collector.results.words import (
     answer_text,
     difference_lines,
     heading,
+    lies_text,
     numbers_lines,
     question_line,
     rounds_line,
@@ -221,9 +222,7 @@ def result_text(facts: Facts, *, raw: bool = False) -> str:
     if facts["withheld"]:
         return "\n".join(heading(facts))
     table = _raw_table(facts) if raw else _share_table(facts)
-    bound = f"{100 * facts['device_bound']:.3g} points"
-    lines = [*numbers_lines(facts), *difference_lines(facts)]
-    lines.append(f"one dishonest device can move a bar by at most {bound}")
+    lines = [*numbers_lines(facts), *difference_lines(facts), lies_text(facts["lies"])]
     return "\n".join([*heading(facts), *(f"  {line}" for line in (*table, *lines))])
 
 

@@ -19,6 +19,7 @@ from protocol_spec.estimation import critical_value, difference
 
 MOST_LEADERS: Final = 3  # named in a sentence that cannot say which of them is first
 CLOSE: Final = 0.05  # a half-width: where answers cannot be ranked with it, they are nearly equal
+USELESS: Final = 0.50  # a half-width from which on an interval says nothing
 USEFUL: Final = 0.10  # a half-width worth aiming at
 
 
@@ -139,9 +140,10 @@ def _ranked(manifest: Manifest, asked: Attribute, result: Result) -> str:
         )
     devices = round_up(result.n_eff * (width / min(USEFUL, width / 2.0)) ** 2)
     narrower = _points(width * math.sqrt(result.n_eff / devices))
+    now = f"the intervals are ±{_points(width)} points; " if width < USELESS else ""
     return (
-        f"Too few reports to rank the answers: the intervals are ±{_points(width)} points; with "
-        f"{devices:,} devices they would be ±{narrower} points."
+        f"Too few reports to rank the answers: {now}with {devices:,} devices "
+        f"{'they' if now else 'the intervals'} would be ±{narrower} points."
     )
 
 

@@ -16,12 +16,17 @@ from typing import Final, Literal, NamedTuple
 from collector.errors import StorageFailure, UnknownCampaign
 from collector.health import Health, examine
 from collector.opening import is_for_others, join_link, trial_warnings
-from collector.planning import warnings, why
+from collector.planning import LIARS, TARGET, warnings, why
 from collector.records import NO_CAMPAIGN, POOLED, Campaign
 from collector.results.display import headline, shares
-from collector.results.estimates import most_interesting
+from collector.results.estimates import (
+    lie_shift_of,
+    most_interesting,
+    plausibility_of,
+    share_for_shift_of,
+)
 from collector.results.tables import bin_ends, histogram, instant, of_result
-from collector.results.words import Facts, odds_sentences
+from collector.results.words import Facts, in_percent, odds_sentences
 from collector.rounds.results import round_result
 from collector.store import Store
 from protocol_spec import (
@@ -266,13 +271,53 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
         "outcomes": _by_name({name: n for name, n in result.outcomes.items() if n}),
         "difference": None if far is None else {"pair": far.pair, "tallest": far.tallest},
         "numbers": None if result.numbers is None else _numbers(attribute, result.numbers),
-        "warnings": _warnings(campaign, attribute),
+        "plausible": is_plausible(campaign, result),
+        "lies": _lies(campaign, result),
+        "warnings": [*_warnings(campaign, attribute), *_implausible(campaign, result)],
     }
 
 
 def _warnings(campaign: Campaign, attribute: Attribute) -> list[str]:
     manifest = campaign.manifest
     return [*trial_warnings(manifest), *warnings(attribute, manifest.reporting)]
+
+
+def is_plausible(campaign: Campaign, result: Result) -> bool | None:
+    """Whether honest devices can have sent this, chance apart; None where it is withheld."""
+    found = plausibility_of(campaign.manifest, result)
+    return None if found is None else found.ok
+
+
+def _implausible(campaign: Campaign, result: Result) -> list[str]:
+    found = plausibility_of(campaign.manifest, result)
+    if found is None or found.ok:
+        return []
+    reasons = []
+    if found.sum_is_off and found.sum_z is not None:
+        apart = f"{abs(found.sum_z):.1f} standard errors from 100 %"
+        reasons.append(f"the unbiased estimates sum to {in_percent(found.total)} %, {apart}")
+    if found.lowest_is_off:
+        value = attribute_of(campaign, result).values[found.lowest]
+        reasons.append(f"“{value}” is {abs(found.lowest_z):.1f} standard errors below 0")
+    warning = (
+        f"honest devices hardly send this: {', and '.join(reasons)}. Some devices lie or are "
+        f"broken; chance alone does this in {found.false_alarms:.0%} of campaigns at most"
+    )
+    return [warning]
+
+
+def _lies(campaign: Campaign, result: Result) -> Facts | None:
+    """How far a bar can be off if `share` of the devices lie together, and how many may lie for
+    an error of `error`."""
+    if result.withheld:
+        return None
+    manifest = campaign.manifest
+    return {
+        "share": LIARS,
+        "shift": lie_shift_of(manifest, result, LIARS),
+        "error": TARGET,
+        "share_for_error": share_for_shift_of(manifest, result, TARGET),
+    }
 
 
 def _numbers(attribute: Attribute, numbers: Numbers) -> Facts:

@@ -157,6 +157,16 @@ def difference_lines(facts: Facts) -> list[str]:
     ]
 
 
+def lies_text(lies: Facts) -> str:
+    """What lies can do to a result."""
+    shift, most = 100 * lies["shift"], 100 * lies["share_for_error"]
+    return (
+        f"if {100 * lies['share']:g} % of the devices lied together, a bar could be off by "
+        f"{number(shift, 1)} points; for {100 * lies['error']:g} points at most, no "
+        f"more than {most:.2g} % may lie"
+    )
+
+
 def answer_text(found: Facts, *, every_pair: bool = False) -> str:
     """Whether A is above B."""
     answer = found["answer_all"] if every_pair else found["answer"]

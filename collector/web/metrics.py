@@ -18,7 +18,14 @@ from collector.brokers.credentials import server_expires
 from collector.data_dir import read_store
 from collector.health import Beat, Status, examine
 from collector.records import NO_CAMPAIGN, Campaign, RequestOutcome
-from collector.results.facts import ROLES, filling, role_of, worker_facts
+from collector.results.facts import (
+    ROLES,
+    filling,
+    is_plausible,
+    latest_results,
+    role_of,
+    worker_facts,
+)
 from collector.rounds.sealing import due
 from collector.store import Store
 
@@ -27,6 +34,7 @@ METRICS: Final = {
     "allomfree_outcomes_total": "messages by campaign and outcome; they sum to those received",
     "allomfree_open_reports": "reports in rounds not yet sealed, in steps of `min_reports`",
     "allomfree_sealed_rounds": "rounds sealed, by campaign",
+    "allomfree_implausible_results": "1 if honest devices hardly send what was received",
     "allomfree_requests_total": "requests to be forgotten, by what became of them",
     "allomfree_suspended_devices": "devices that flood and are suspended now",
     "allomfree_connected": "1 while the broker is connected",
@@ -51,6 +59,7 @@ _LABELS: Final = {
     "allomfree_outcomes_total": ("campaign", "outcome"),
     "allomfree_open_reports": ("campaign", "attribute"),
     "allomfree_sealed_rounds": ("campaign",),
+    "allomfree_implausible_results": ("campaign", "attribute"),
     "allomfree_requests_total": ("outcome",),
     "allomfree_workers": ("role",),
     "allomfree_round_seconds": ("campaign",),
@@ -127,6 +136,10 @@ def _of_campaign(store: Store, campaign: Campaign, now: float) -> Iterator[Sampl
         counts.update(filling(store, campaign, number)["reports"])
     for attribute in campaign.manifest.attributes:
         yield "allomfree_open_reports", (name, attribute.name), counts[attribute.name]
+    for i, attribute in enumerate(campaign.manifest.attributes):
+        latest = latest_results(store, campaign, i, 1).results
+        odd = any(is_plausible(campaign, result) is False for result in latest)
+        yield "allomfree_implausible_results", (name, attribute.name), float(odd)
     if campaign.closed is None and rounds.round_at(now) is not None:
         yield "allomfree_round_seconds", (name,), rounds.period  # for alerts on a silence
     yield "allomfree_unsealed_rounds", (name,), sum(1 for _ in due(store, campaign, now))

@@ -131,6 +131,7 @@ def test_each_sentence_follows_from_the_numbers(drawn: tuple[Campaign, int, list
             assert most >= 100 * max(share.high for share in found) - 1e-6
         else:
             assert text.startswith("Too few reports to rank the answers: ")
+            assert all(float(x) <= 50 for x in re.findall(r"±([\d.]+)", text))
             assert len(behind) < len(values) - 1, "no value is ahead of all"
 
 

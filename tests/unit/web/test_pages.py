@@ -26,7 +26,14 @@ from collector.web.live import LIMITS, Limits
 from collector.web.process import FILE, VARIABLE
 from protocol_spec import report_odds
 from tests.support.campaigns import manifest_text
-from tests.support.collector import ATTRIBUTES, FIRST, candidate, seal, three_questions
+from tests.support.collector import (
+    ATTRIBUTES,
+    COLOUR,
+    FIRST,
+    candidate,
+    seal,
+    three_questions,
+)
 from tests.support.command_line import Cli
 from tests.support.harness import ROOT
 from tests.support.pages import Own, Site, rooms, serving, store_windows, words
@@ -299,7 +306,7 @@ def test_numbers_are_next_to_the_histogram(windows: tuple[Site, str]) -> None:
     numbers, page = facts["numbers"], site.get(room).text
     text, middle = words(page), numbers["quantiles"][2]
     assert f"Median {middle['value']:.1f} °C {middle['low']:g} … {middle['high']:g}" in text
-    assert f"Mean {numbers['mean']:.0f} °C" in text
+    assert f"Mean {numbers['mean']:.1f} °C" in text
     assert f"with ±{numbers['mean_bias']:.4g} for the width of bins" in text
     assert 'id="figure-cdf"' in page
     for edge, share in zip(numbers["edges"], numbers["cdf"]):
@@ -395,7 +402,32 @@ def test_only_a_simulation_shows_the_truth(site: Site, fuel: str, own: Own) -> N
     assert (reply.status, "simulated truth" in reply.text) == (200, False)
 
 
-# --- withheld results and the join link -----------------------------------------------------------
+# --- implausible and withheld results, and the join link ------------------------------------------
+
+
+def test_what_honest_devices_hardly_send_is_marked_everywhere(own: Own, cli: Cli) -> None:
+    """L3: 200 reports in which not one bit is set, where half of each should be."""
+    silent = [candidate(own.campaign, d, 2, COLOUR, body=0) for d in range(1000, 1200)]
+    own.store.commit(silent, [])
+    seal(own.store, own.campaign, 2)
+    printed = cli("estimate", "--round", "2", "--data-dir", own.data).stdout
+    with serving(own.data) as site:
+        colour = own.fuel.replace("fuel", "colour")
+        (facts,) = facts_at(site, f"{colour}/rounds/2.json")
+        page, metrics = words(site.get(f"{colour}/rounds/2").text), site.get("/metrics").text
+        (good,) = facts_at(site, f"{own.fuel}/rounds/2.json")
+    (warning,) = facts["warnings"]
+    assert (facts["plausible"], good["plausible"], good["warnings"]) == (False, True, [])
+    assert re.search(
+        r"estimates sum to −\d+\.\d %, \d+\.\d standard errors from 100 %, and", warning
+    )
+    assert f"Careful: {warning}" in page
+    assert f"careful: {warning}" in printed
+    odd = dict(re.findall(r'implausible_results{attribute="(\w+)".*} ([\d.]+)', metrics))
+    assert odd == {"fuel": "0.0", "town": "0.0", "colour": "1.0"}
+    lies = facts["lies"]
+    assert f"If 1 % of the devices lied together ±{100 * lies['shift']:.1f} points" in page
+    assert f"a bar could be off by {100 * lies['shift']:.1f} points; for 5 points" in printed
 
 
 def test_too_few_reports_are_a_sentence_and_no_number_of_a_histogram(site: Site, fuel: str) -> None:

@@ -140,7 +140,7 @@ def test_estimate_of_numbers_and_windows(cli: Cli, data: Path) -> None:
     numbers, middle = facts["numbers"], facts["numbers"]["quantiles"][2]
     low, high = facts["mean_low"], facts["mean_high"]
     assert low < numbers["mean_low"] < numbers["mean_high"] < high, "with the width of bins"
-    assert f"mean {numbers['mean']:.0f} °C   {low:.0f} … {high:.0f}, with ±" in text
+    assert f"mean {numbers['mean']:.1f} °C   {low:.1f} … {high:.1f}, with ±" in text
     assert f"median {middle['value']:.1f} °C   {middle['low']:g} … {middle['high']:g}" in text
     assert "  The median is between 18 and 22 °C and the mean between " in text
     assert numbers["edges"] == [16, 18, 20, 22, 24]
