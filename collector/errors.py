@@ -8,6 +8,7 @@ AllomfreeError (from protocol_spec)
     ├── StorageFailure (OSError)             the disk or database refused; nothing is acknowledged
     │   ├── Fenced                               others no longer wait for this worker: enlist again
     │   └── NotLeading                           another worker leads now; nothing was changed
+    ├── NewerSchema                          a newer version of this program changed the database
     ├── DataBusy                             another collector runs on the same data
     ├── NotABackup                           no backup, a damaged one, or of a newer version
     ├── MissingPackage (ImportError)         an extra is not installed here
@@ -36,6 +37,17 @@ class Fenced(StorageFailure):
 
 class NotLeading(StorageFailure):
     """Only the worker that leads may do this, and another one does."""
+
+
+class NewerSchema(CollectorError):
+    """A newer version of this program changed the database while this one was running."""
+
+    def __init__(self, place: object) -> None:
+        super().__init__(
+            f"a newer version of this program changed {place} while this one was running, so it "
+            "stops; what was not committed was not acknowledged, and is counted by the newer one. "
+            "Update allomfree on this machine"
+        )
 
 
 class DataBusy(CollectorError):

@@ -9,23 +9,25 @@ No difference of two results is about too few devices. Claim: whatever is publis
 is a sum of parts that have no round in common, each with the reports of at least `min_reports`
 effective devices; so is every sum or difference of published counts. A part is a round that was
 released by itself, or several rounds of which none could be; those are kept added up, are in no
-result until they are enough, and are deleted if they never are.
+result until they are enough, and are deleted if they never are. Of latest reports, a part is what
+changed from one release to the next.
 
 What becomes of a round depends on the mechanism (`Analysis.combined`):
 
     pooled   a round with enough devices is a part. Others are set aside together.
     window   rounds are set aside one after the other, and released as one window
-    latest   a round with enough devices is released; others are erased, because rounds of the same
-             devices must not be added up
+    latest   all devices heard so far, each by its latest report, are released when enough of them
+             have sent another report since the last release; a round by itself never is
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
-from collector.records import NO_COUNTS, POOLED, Campaign, RoundSum, Tally
+from collector.records import NO_COUNTS, POOLED, Campaign, Participation, RoundSum, Tally
 from collector.rounds.results import Evidence, pooled_result, round_results, window_result
 from collector.store import Sealing, Store, Worker
 from collector.timing import Clock, Timing
@@ -54,13 +56,38 @@ def seal(store: Store, campaign: Campaign, number: int, at: int) -> list[Result]
     with store.sealing(campaign, number, at) as sealing:
         if sealing is None:
             return []
+        before = store.heard(campaign.id)
         results = release(store, campaign, number, sealing)
+        pooled = list(pooled_results(store, campaign))
+        if campaign.manifest.mechanisms[0].analysis.combined != "window":
+            heard = _response(campaign, sealing.tallies, before, store.heard(campaign.id))
+            results, pooled = (
+                [_with_response(result, *heard[result.attribute]) for result in made]
+                for made in (results, pooled)
+            )
         sealing.write(results, number)
-        pooled = list(pooled_results(store, campaign, number, sealing.tallies))
         sealing.write(pooled, POOLED)
         if number == campaign.manifest.rounds.count - 1:
             sealing.drop_unreleased()
     return results + pooled
+
+
+def _response(
+    campaign: Campaign,
+    tallies: Mapping[int, Tally],
+    before: Mapping[int, int],
+    after: Mapping[int, int],
+) -> dict[str, tuple[int, int]]:
+    """By attribute: devices heard before a round, and how many of them reported in it."""
+    found = {}
+    for index, attribute in enumerate(campaign.manifest.attributes):
+        heard, new = before.get(index, 0), after.get(index, 0) - before.get(index, 0)
+        found[attribute.name] = heard, max(0, tallies.get(index, _NOTHING).n - new)
+    return found
+
+
+def _with_response(result: Result, heard: int, returned: int) -> Result:
+    return replace(result, heard=heard, returned=min(returned, heard, result.devices))
 
 
 # --- is the broker drained? ---------------------------------------------------------------------
@@ -149,16 +176,17 @@ class Drain:
 
 def release(store: Store, campaign: Campaign, number: int, sealing: Sealing) -> list[Result]:
     """Decide on every attribute, once and for ever; the results of the round."""
+    indexes = range(len(campaign.manifest.attributes))
+    combined = campaign.manifest.mechanisms[0].analysis.combined
+    if combined == "latest":
+        sealing.keep_latest()
+        return [_latest(store, campaign, number, i, sealing) for i in indexes]
     results = round_results(campaign, number, sealing.tallies, sealing.outcomes)
     heard = {index for index, result in enumerate(results) if result.n}
-    combined = campaign.manifest.mechanisms[0].analysis.combined
     released = {i for i in heard if combined != "window" and not results[i].withheld}
     others = heard - released
-    sealing.end_reports(released, set() if combined == "latest" else others)
+    sealing.end_reports(released, others)
     for index in others:
-        if combined == "latest":
-            sealing.erase(index)
-            continue
         sealing.set_aside(index)
         rounds = store.unreleased(campaign.id, index)
         if combined != "window" and rounds is not None:
@@ -167,7 +195,7 @@ def release(store: Store, campaign: Campaign, number: int, sealing: Sealing) -> 
             if evidence.n_eff >= campaign.manifest.min_reports:
                 sealing.release(index)
     if combined == "window":
-        return [_window(store, campaign, number, i, sealing) for i in range(len(results))]
+        return [_window(store, campaign, number, i, sealing) for i in indexes]
     return results
 
 
@@ -182,32 +210,43 @@ def _window(store: Store, campaign: Campaign, number: int, index: int, sealing: 
     return result
 
 
-def pooled_results(
-    store: Store, campaign: Campaign, number: int, tallies: Mapping[int, Tally]
-) -> Iterator[Result]:
+def _latest(store: Store, campaign: Campaign, number: int, index: int, sealing: Sealing) -> Result:
+    """All devices heard so far, as of the last release; before the first one, how many they are."""
+    changed = sum(store.participation(campaign.id, index, released=False)[1])
+    if changed >= campaign.manifest.min_reports:
+        sealing.release_latest(index)
+    known = store.released(campaign.id, index) or store.unreleased(campaign.id, index)
+    if known is None or not known.tally.n:
+        known = RoundSum(number, number, 0, _NOTHING)
+    rounds = RoundSum(known.first, number, known.rounds, known.tally)
+    return window_result(campaign, index, rounds, _one_each(known.tally), sealing.outcomes)
+
+
+def _one_each(tally: Tally) -> Participation:
+    """Every device has one report in these counts."""
+    return ([1], [tally.n]) if tally.n else ([], [])
+
+
+def pooled_results(store: Store, campaign: Campaign) -> Iterator[Result]:
     """All that was released of each attribute; before that, how much there is so far."""
-    for index in range(len(campaign.manifest.attributes)):
-        released, tally = store.released(campaign.id, index), tallies.get(index)
-        if campaign.manifest.mechanisms[index].analysis.combined == "latest":
-            # The latest report of a device says all that the earlier ones said: one round is all.
-            if tally is not None and tally.n:
-                who, outcomes = ([1], [tally.n]), store.outcomes(campaign.id)
-                made = pooled_result(campaign, index, 1, tally, who, outcomes, first=number)
-                if not made.withheld or released is None:
-                    yield made
-            continue
+    for index, mechanism in enumerate(campaign.manifest.mechanisms):
+        released = store.released(campaign.id, index)
         rounds = released or store.unreleased(campaign.id, index)
-        if rounds is not None:
-            yield pooled_result(
-                campaign,
-                index,
-                rounds.rounds,
-                rounds.tally,
-                store.participation(campaign.id, index, released=released is not None),
-                store.outcomes(campaign.id),
-                first=rounds.first,
-                last=rounds.last,
-            )
+        if rounds is None or not rounds.tally.n:
+            continue
+        who = _one_each(rounds.tally)
+        if mechanism.analysis.combined != "latest":
+            who = store.participation(campaign.id, index, released=released is not None)
+        yield pooled_result(
+            campaign,
+            index,
+            rounds.rounds,
+            rounds.tally,
+            who,
+            store.outcomes(campaign.id),
+            first=rounds.first,
+            last=rounds.last,
+        )
 
 
 # --- what is deleted in the end -----------------------------------------------------------------

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from operator import itemgetter
 from typing import ClassVar, Final, NamedTuple
 
@@ -50,10 +51,14 @@ from collector.records import (
 )
 from collector.store.common import (
     TAGS,
+    Limits,
+    OutcomeKey,
     Row,
     Tables,
+    count_reports,
     count_requests,
     find_campaign,
+    limits_of,
     of_rounds,
     read_tally,
     require_same,
@@ -63,6 +68,8 @@ from protocol_spec import Manifest, Outcome, Result, decode_result
 
 Numbers = npt.NDArray[np.uint32]
 FeedRow = tuple[int, int, int, bytes]  # kind, campaign, round, places as `feed_rows` writes them
+
+CHUNK: Final = 20_000  # rows that are read at a time
 
 _PAGE: Final = itemgetter(4)  # of a `Candidate`
 _TAG: Final = itemgetter(5)
@@ -250,31 +257,40 @@ class Store(ABC):
     def _withdraw(self, campaign: int, device: int) -> Withdrawal:
         """The number of rounds stays under a random number, and the device's number stays without
         rounds."""
+        has_latest = self._known(campaign).manifest.mechanisms[0].analysis.combined == "latest"
+        if has_latest:
+            self.lock_latest(campaign)
         known = self._mark_forgotten(campaign, device)
-        if known == FORGOTTEN:
+        if known is not None and known[0] == FORGOTTEN:
             return Withdrawal(campaign, device, (), repeated=True)
         reports = tuple(self._delete_reports(campaign, device))
         if known is not None:
-            self._tables.query(
-                "UPDATE device SET device = ? WHERE campaign = ? AND device = ?",
-                (-1 - secrets.randbits(63), campaign, device),
-            )
+            key: Row = {"campaign": campaign, "device": device}
+            if has_latest:
+                self._uncount_latest(campaign, *known)
+                self._tables.delete("device", key)
+            else:
+                self._tables.query(
+                    "UPDATE device SET device = ? WHERE campaign = ? AND device = ?",
+                    (-1 - secrets.randbits(63), campaign, device),
+                )
             self._mark_forgotten(campaign, device)
         return Withdrawal(campaign, device, reports, repeated=False)
 
-    def _mark_forgotten(self, campaign: int, device: int) -> int | None:
-        """Mark a device, unless it has a row: then the attribute there is returned. If the row is
-        just being made, because a round with it is sealed, this waits for that."""
+    def _mark_forgotten(self, campaign: int, device: int) -> tuple[int, bytes] | None:
+        """Mark a device, unless it has a row: then attribute and latest report there are returned.
+        If the row is just being made, because a round with it is sealed, this waits for that."""
         added = self._tables.query(
             """INSERT INTO device (campaign, device, attribute) VALUES (?, ?, ?)
                ON CONFLICT DO NOTHING RETURNING attribute""",
             (campaign, device, FORGOTTEN),
         )
         rows = added or self._tables.query(
-            f"SELECT attribute FROM device WHERE campaign = ? AND device = ? {self._row_lock}",  # noqa: S608
+            f"""SELECT attribute, latest FROM device
+                WHERE campaign = ? AND device = ? {self._row_lock}""",  # noqa: S608
             (campaign, device),
         )
-        return None if added or not rows else int(rows[0][0])
+        return None if added or not rows else rows[0]
 
     @abstractmethod
     def _delete_reports(self, campaign: int, device: int) -> Iterable[Candidate]:
@@ -283,6 +299,10 @@ class Store(ABC):
     @abstractmethod
     def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
         """Add reports to their tallies, or subtract them."""
+
+    @abstractmethod
+    def _add_outcomes(self, counted: Mapping[OutcomeKey, int]) -> None:
+        """Add to outcome counters, those of rounds and the totals."""
 
     @abstractmethod
     def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
@@ -307,10 +327,13 @@ class Store(ABC):
         return True
 
     def delete_unreleased(self, campaign: int) -> None:
-        """Inside a transaction: delete all that was not released of a campaign."""
+        """Inside a transaction: delete all that was not released of a campaign, and the latest
+        reports of its devices."""
         self._tables.delete("round_sum", {"campaign": campaign, "released": False})
         self._tables.query(
-            "UPDATE device SET unreleased = 0 WHERE campaign = ? AND unreleased > 0", (campaign,)
+            """UPDATE device SET unreleased = 0, latest = ?
+               WHERE campaign = ? AND (unreleased > 0 OR length(latest) > 0)""",
+            (b"", campaign),
         )
 
     # --- counts ----------------------------------------------------------------------------------
@@ -360,6 +383,60 @@ class Store(ABC):
         No batch is committed meanwhile: each is wholly before the sealing or wholly after it.
         """
 
+    def _begin_sealing(self, campaign: Campaign, number: int) -> Sealing:
+        """Inside the transaction that seals a round: take out what another round forbids."""
+        limits = limits_of(campaign.manifest)
+        refused = list(self._refused(campaign.id, number, limits))
+        if refused:
+            outcomes = Counter((campaign.id, number, outcome) for outcome, _ in refused)
+            outcomes[campaign.id, number, Outcome.ACCEPTED] = -len(refused)
+            self._add_counts([report for _, report in refused], -1)
+            self._add_outcomes(outcomes)
+        counted = self.tallies(campaign.id, number), self.outcomes(campaign.id, number)
+        return Sealing(*counted, campaign, number, self, self._tables)
+
+    @abstractmethod
+    def _refused(
+        self, campaign: int, number: int, limits: Limits
+    ) -> Iterable[tuple[Outcome, Candidate]]:
+        """Delete, and return, reports of a round that was counted together with an earlier one,
+        which is sealed now: with both known, they would have been refused."""
+
+    @abstractmethod
+    def end_reports(
+        self,
+        campaign: int,
+        number: int,
+        released: Sequence[int],
+        aside: Sequence[int],
+        *,
+        keep: bool = False,
+    ) -> None:
+        """Inside a sealing: count the round for each device that took part in it, as released for
+        those of some attributes and as not released for those of others; `keep` its report as the
+        device's latest; delete the reports."""
+
+    @abstractmethod
+    def latest_changes(
+        self, campaign: int, number: int
+    ) -> Iterator[tuple[int, bytes, bytes | None]]:
+        """Inside a sealing: attribute, report and earlier latest report of each device in a round
+        that was not forgotten."""
+
+    def lock_latest(self, campaign: int) -> None:
+        """Inside a transaction: nobody else changes latest reports and their counts meanwhile."""
+        locked = f"SELECT id FROM campaign WHERE id = ? {self._row_lock}"  # noqa: S608
+        self._tables.query(locked, (campaign,))
+
+    def _uncount_latest(self, campaign: int, attribute: int, latest: bytes) -> None:
+        """Take the latest report of one device out of the counts of all."""
+        key: Row = {"campaign": campaign, "attribute": attribute, "released": False}
+        total = self.find_sum("round_sum", key)
+        if total is not None and latest:
+            mechanism = self._known(campaign).manifest.mechanisms[attribute]
+            less = Tally(-1, -count_reports([latest], mechanism))
+            self.add_sum("round_sum", key, RoundSum(total.first, total.last, 0, less))
+
     def open_rounds(self, campaign: int) -> list[int]:
         """Rounds that hold reports and are not sealed."""
         last = self.last_sealed(campaign)
@@ -394,6 +471,26 @@ class Store(ABC):
             return RoundSum(row["first"], row["last"], row["rounds"], tally)
         return None
 
+    def add_sum(self, table: str, key: Mapping[str, object], added: RoundSum) -> None:
+        """Inside a transaction: add rounds to those that are kept together."""
+        old = self.find_sum(table, key)
+        if old is not None:
+            tally = Tally(old.tally.n + added.tally.n, old.tally.counts + added.tally.counts)
+            ends = min(old.first, added.first), max(old.last, added.last)
+            added = RoundSum(*ends, old.rounds + added.rounds, tally)
+        self.put_sum(table, key, added)
+
+    def put_sum(self, table: str, key: Mapping[str, object], kept: RoundSum) -> None:
+        row: Row = {
+            **key,
+            "first": kept.first,
+            "last": kept.last,
+            "rounds": kept.rounds,
+            "n": kept.tally.n,
+            "counts": stored_counts(kept.tally.counts),
+        }
+        self._tables.put(table, row)
+
     def participation(
         self, campaign: int, attribute: int, *, released: bool = True
     ) -> tuple[list[int], list[int]]:
@@ -407,6 +504,15 @@ class Store(ABC):
             (campaign, attribute),
         )
         return [rounds for rounds, _ in rows], [devices for _, devices in rows]
+
+    def heard(self, campaign: int) -> dict[int, int]:
+        """Devices of sealed rounds by attribute, without those that were forgotten."""
+        rows = self._tables.query(
+            """SELECT attribute, count(*) FROM device
+               WHERE campaign = ? AND device >= 0 AND attribute >= 0 GROUP BY attribute""",
+            (campaign,),
+        )
+        return dict(rows)
 
     # --- results and receipts at the broker ------------------------------------------------------
 
@@ -556,8 +662,7 @@ class Store(ABC):
 class Sealing:
     """A round while it is being sealed, inside one transaction: all of it is kept, or nothing.
 
-    `tallies` and `outcomes` are its final counts. `count_devices` is the engine's part of
-    `end_reports`.
+    `tallies` and `outcomes` are its final counts.
     """
 
     tallies: Mapping[int, Tally]
@@ -566,21 +671,42 @@ class Sealing:
     number: int
     store: Store
     tables: Tables
-    count_devices: Callable[[Sequence[int], Sequence[int]], None]
 
     def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
         """Count the round for each device that took part in it, and delete its reports.
 
         It counts as released for devices of the first attributes, whose counts are added to what
-        was released, and as unreleased for those of the second; other devices are only remembered.
+        was released, and as unreleased for those of the second.
         """
-        self.count_devices(sorted(released), sorted(set_aside))
+        self.store.end_reports(self.campaign.id, self.number, sorted(released), sorted(set_aside))
         for attribute in released:
-            self._add("released_total", self._key(attribute), self._alone(attribute))
+            self.store.add_sum("released_total", self._key(attribute), self._alone(attribute))
+
+    def keep_latest(self) -> None:
+        """Count all devices heard so far by their latest reports, those of this round included;
+        delete the round's reports and counts."""
+        key, mechanisms = (self.campaign.id, self.number), self.campaign.manifest.mechanisms
+        self.store.lock_latest(self.campaign.id)
+        changes = self.store.latest_changes(*key)
+        while part := list(islice(changes, CHUNK)):
+            for attribute in {row[0] for row in part}:
+                new = [body for of, body, _ in part if of == attribute]
+                old = [body for of, _, body in part if of == attribute and body]
+                counts = count_reports(new, mechanisms[attribute])
+                counts -= count_reports(old, mechanisms[attribute])
+                more = RoundSum(self.number, self.number, 0, Tally(len(new) - len(old), counts))
+                self.store.add_sum("round_sum", self._key(attribute, released=False), more)
+        self.store.end_reports(*key, (), sorted(self.tallies), keep=True)
+        for attribute, tally in self.tallies.items():
+            if tally.n:
+                more = RoundSum(self.number, self.number, 1, Tally(0, 0 * tally.counts))
+                self.store.add_sum("round_sum", self._key(attribute, released=False), more)
+            self.erase(attribute)
 
     def set_aside(self, attribute: int) -> None:
         """Add the round's counts to the unreleased ones; of the round itself n stays."""
-        self._add("round_sum", self._key(attribute, released=False), self._alone(attribute))
+        key = self._key(attribute, released=False)
+        self.store.add_sum("round_sum", key, self._alone(attribute))
         self.erase(attribute)
 
     def erase(self, attribute: int) -> None:
@@ -591,9 +717,19 @@ class Sealing:
         """Release all that was unreleased, for devices and counts alike."""
         rounds = self.store.unreleased(self.campaign.id, attribute)
         if rounds is not None:
-            self._add("round_sum", self._key(attribute, released=True), rounds)
-            self._add("released_total", self._key(attribute), rounds)
+            self.store.add_sum("round_sum", self._key(attribute, released=True), rounds)
+            self.store.add_sum("released_total", self._key(attribute), rounds)
         self.tables.delete("round_sum", self._key(attribute, released=False))
+        self._release_devices(attribute)
+
+    def release_latest(self, attribute: int) -> None:
+        """Release the counts of all devices' latest reports, in place of those released before."""
+        total = self.store.unreleased(self.campaign.id, attribute)
+        if total is not None:
+            self.store.put_sum("released_total", self._key(attribute), total)
+        self._release_devices(attribute)
+
+    def _release_devices(self, attribute: int) -> None:
         self.tables.query(
             """UPDATE device SET rounds = rounds + unreleased, unreleased = 0
                WHERE campaign = ? AND attribute = ? AND unreleased > 0""",
@@ -617,19 +753,6 @@ class Sealing:
 
     def _alone(self, attribute: int) -> RoundSum:
         return RoundSum(self.number, self.number, 1, self.tallies[attribute])
-
-    def _add(self, table: str, key: Mapping[str, object], added: RoundSum) -> None:
-        old = self.store.find_sum(table, key)
-        counts = added.tally.counts if old is None else old.tally.counts + added.tally.counts
-        row: Row = {
-            **key,
-            "first": added.first if old is None else min(old.first, added.first),
-            "last": added.last if old is None else max(old.last, added.last),
-            "rounds": added.rounds + (0 if old is None else old.rounds),
-            "n": added.tally.n + (0 if old is None else old.tally.n),
-            "counts": stored_counts(counts),
-        }
-        self.tables.put(table, row)
 
 
 def read_result(message: bytes) -> Result:

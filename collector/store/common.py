@@ -16,6 +16,7 @@ import numpy as np
 
 from collector.errors import CollectorError, UnknownCampaign
 from collector.records import (
+    FORGOTTEN,
     NO_ROUND,
     Campaign,
     Candidate,
@@ -39,7 +40,10 @@ TABLES: Final[dict[str, tuple[tuple[str, ...], int]]] = {
     "signature": (("campaign", "signature"), 1),
     "revoked": (("device", "at"), 1),
     "round": (("campaign", "number", "sealed", "receipts_cleared"), 2),
-    "device": (("campaign", "device", "attribute", "rounds", "unreleased"), 2),
+    "device": (
+        ("campaign", "device", "attribute", "rounds", "unreleased", "lead", "latest"),
+        2,
+    ),
     "tally": (("campaign", "round", "attribute", "n", "counts"), 3),
     "outcome": (("campaign", "round", "name", "n"), 3),
     "outcome_total": (("campaign", "name", "n"), 2),
@@ -139,6 +143,89 @@ def bodies_by_tally(reports: Sequence[Candidate]) -> dict[TallyKey, list[bytes]]
         for attribute in attributes:
             groups[(*key, attribute)] = [c.body for c in mine if c.attribute == attribute]
     return groups
+
+
+# --- what a device may report --------------------------------------------------------------------
+
+ANY_NUMBER: Final = 2**31 - 1
+UNKNOWN: Final = -2  # in place of the attribute of a device that has not reported
+
+
+class Limits(NamedTuple):
+    """What the mechanism of a campaign allows a device, by its earlier reports."""
+
+    reports: int  # in how many rounds at most
+    levels: bool  # reports have levels, and these rise by one a round at most
+
+
+class Past(NamedTuple):
+    """What is known of a device from other rounds.
+
+    `lead` is the level of its latest report minus the round. It never rises: a device that reports
+    in every round keeps it, until it is at the last level; one that misses a round loses one.
+    """
+
+    attribute: int = UNKNOWN
+    reports: int = 0
+    lead: int = ANY_NUMBER
+
+
+Stored = tuple[int, bytes]  # attribute and body of a report
+
+
+def limits_of(manifest: Manifest) -> Limits:
+    rules = manifest.mechanisms[0].rules
+    return Limits(manifest.rounds.each if rules.draws_rounds else ANY_NUMBER, rules.has_levels)
+
+
+def highest_lead(bodies: Iterable[bytes], number: int, limits: Limits) -> int:
+    """Of reports of a round: only devices with a smaller lead can be refused for it."""
+    return max(body[0] for body in bodies) - number if limits.levels else -ANY_NUMBER
+
+
+def judge(
+    batch: Iterable[Candidate],
+    limits: Limits,
+    past: Mapping[int, Past],
+    stored: Mapping[int, Stored],
+    here: Mapping[tuple[int, int], list[int]],
+) -> list[Outcome]:
+    """Outcomes of reports of one open round, in order; the first of a device that may be counted
+    is. By device, `past` is known from other rounds, and `stored` are reports of this one; `here`
+    are the attributes under which a (campaign, device) was counted in other rounds of this batch.
+    """
+    taken, nobody, nowhere = dict(stored), Past(), list[int]()
+    outcomes = []
+    for c in batch:
+        known, elsewhere = past.get(c.device, nobody), here.get((c.campaign, c.device), nowhere)
+        if known.attribute == FORGOTTEN:
+            outcome = Outcome.FORGOTTEN
+        elif {known.attribute, *elsewhere} - {UNKNOWN, c.attribute}:
+            outcome = Outcome.ATTRIBUTE_CHANGED
+        elif c.device in taken:
+            same = taken[c.device] == (c.attribute, c.body)
+            outcome = Outcome.DUPLICATE if same else Outcome.CONFLICT
+        elif known.reports + len(elsewhere) >= limits.reports:
+            outcome = Outcome.TOO_MANY
+        elif limits.levels and c.body[0] - c.round > known.lead:
+            outcome = Outcome.BAD_LEVEL
+        else:
+            outcome = Outcome.ACCEPTED
+            taken[c.device] = c.attribute, c.body
+        outcomes.append(outcome)
+    return outcomes
+
+
+# Of the statement that counts a round for its devices: one that has a row. A device whose latest
+# report is the same again has nothing that is not released.
+COUNT_AGAIN: Final = """rounds = device.rounds + excluded.rounds,
+    unreleased = device.unreleased + CASE
+        WHEN length(excluded.latest) > 0 AND excluded.latest = device.latest THEN 0
+        ELSE excluded.unreleased END,
+    lead = excluded.lead, latest = excluded.latest"""
+
+
+# --- counts --------------------------------------------------------------------------------------
 
 
 def count_bodies(bodies: Sequence[bytes], body_format: BodyFormat) -> Counts:

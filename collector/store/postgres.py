@@ -8,7 +8,7 @@ meanwhile, the next leader seals it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from psycopg import sql
 
-from collector.errors import CollectorError, Fenced, NotLeading, StorageFailure
+from collector.errors import CollectorError, Fenced, NewerSchema, NotLeading, StorageFailure
 from collector.records import FORGOTTEN, Campaign, Candidate, Refusal
 from collector.settings import StoreAddress
 from collector.store import (
@@ -30,6 +30,8 @@ from collector.store import (
     receipt_batches,
 )
 from collector.store.common import (
+    ANY_NUMBER,
+    COUNT_AGAIN,
     FENCED,
     KEPT_SECONDS,
     MOVED,
@@ -37,12 +39,14 @@ from collector.store.common import (
     REPORT,
     TABLES,
     TAGS,
+    Limits,
+    OutcomeKey,
     Portion,
     Round,
     compare,
     stored_counts,
 )
-from collector.store.postgres_connection import Connection, bigints
+from collector.store.postgres_connection import VERSION, Connection, bigints
 from collector.store.postgres_counting import Counting, WorkerRows, make_table, reports_of
 from protocol_spec import Outcome
 
@@ -52,7 +56,7 @@ CHUNK: Final = 20_000  # rows that are read at a time
 class PostgresStore(Store):
     """The collector's database in PostgreSQL."""
 
-    _row_lock: ClassVar = "FOR UPDATE"
+    _row_lock: ClassVar = "FOR NO KEY UPDATE"
 
     def __init__(self, address: StoreAddress, *, read_only: bool = False) -> None:
         self._db = Connection(address, read_only=read_only)
@@ -69,9 +73,9 @@ class PostgresStore(Store):
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """The row of `version` is held until the end: campaigns are opened one after the other."""
+        """One row is held until the end: campaigns are opened one after the other."""
         with self._db.transaction():
-            self._db.execute("UPDATE version SET n = n + 1")
+            self._db.execute("UPDATE allomfree SET changes = changes + 1")
             yield
         self._own_changes += 1
 
@@ -109,7 +113,9 @@ class PostgresStore(Store):
         return float(now)
 
     def changed_elsewhere(self) -> int:
-        ((changes,),) = self._db.fetch("SELECT n FROM version")
+        ((version, changes),) = self._db.fetch("SELECT version, changes FROM allomfree")
+        if version > VERSION:
+            raise NewerSchema(self._db.address)
         return int(changes) - self._own_changes
 
     def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
@@ -154,6 +160,9 @@ class PostgresStore(Store):
     def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
         self._worker.add_counts(reports, sign)
 
+    def _add_outcomes(self, counted: Mapping[OutcomeKey, int]) -> None:
+        self._worker.add_outcomes(counted)
+
     def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
         self._worker.feed(feed_rows(kind, reports))
 
@@ -197,39 +206,39 @@ class PostgresStore(Store):
 
     def _begin(self, campaign: Campaign, number: int, at: int) -> Sealing | None:
         key = (campaign.id, number)
-        row = self._db.fetch_one(
+        found = self._db.fetch_one(
             """UPDATE round SET sealed = %s WHERE campaign = %s AND number = %s
-               AND sealed IS NULL RETURNING stored""",
+               AND sealed IS NULL RETURNING number""",
             (at, *key),
         )
-        if row is None:
+        if found is None:
             return None
-        stored = bool(row[0])
-        if stored:
-            self._take_out_changed(key)
+        begun = self._begin_sealing(campaign, number)
         self._add_up_workers(key)
+        return begun
 
-        def count_devices(released: Sequence[int], set_aside: Sequence[int]) -> None:
-            if stored:
-                self._count_devices(key, released, set_aside)
-
-        counted = self.tallies(*key), self.outcomes(*key)
-        return Sealing(*counted, campaign, number, self, self._db, count_devices)
-
-    def _take_out_changed(self, key: Round) -> None:
-        """I11: reports of devices that an earlier round has under another attribute. They were
-        counted because two workers had both at the same moment, and neither saw the other's."""
-        rows = self._db.fetch(_TAKE_OUT.format(reports=reports_of(*key)), (key[0], FORGOTTEN))
-        if not rows:
-            return
-        gone = [
-            Candidate(*key, d, a, place // TAGS, place % TAGS, body) for d, a, place, body in rows
+    def _refused(
+        self, campaign: int, number: int, limits: Limits
+    ) -> Iterable[tuple[Outcome, Candidate]]:
+        """They were counted because two workers had both at the same moment (I11)."""
+        reports = self._stored_reports(campaign, number)
+        if reports is None:
+            return []
+        lead = _lead(number) if limits.levels else sql.Literal(-ANY_NUMBER)
+        query = sql.SQL(_TAKE_OUT).format(reports=reports, lead=lead)
+        rows = self._db.fetch(query, (campaign, FORGOTTEN, limits.reports, limits.reports))
+        if rows:
+            self._worker.take()
+        return [
+            (Outcome(why), Candidate(campaign, number, d, a, place // TAGS, place % TAGS, body))
+            for why, d, a, place, body in rows
         ]
-        self._worker.take()
-        self._worker.add_counts(gone, -1)
-        self._worker.add_outcomes(
-            {(*key, Outcome.ACCEPTED): -len(gone), (*key, Outcome.ATTRIBUTE_CHANGED): len(gone)}
-        )
+
+    def _stored_reports(self, campaign: int, number: int) -> sql.Identifier | None:
+        """The table of a round, if it has one."""
+        query = "SELECT 1 FROM round WHERE campaign = %s AND number = %s AND stored"
+        found = self._db.fetch_one(query, (campaign, number))
+        return None if found is None else reports_of(campaign, number)
 
     def _add_up_workers(self, key: Round) -> None:
         """The rows of all workers become one."""
@@ -246,17 +255,42 @@ class PostgresStore(Store):
                 "INSERT INTO outcome VALUES (%s, %s, %s, 0, %s)", (*key, str(outcome), n)
             )
 
-    def _count_devices(self, key: Round, released: Sequence[int], set_aside: Sequence[int]) -> None:
-        reports, lists = reports_of(*key), (list(released), list(set_aside))
-        self._db.execute(_COUNT_DEVICES.format(reports=reports), (key[0], *lists))
-        self._db.execute(
-            _COUNT_FORGOTTEN.format(reports=reports), (key[0], *lists, key[0], FORGOTTEN)
+    def latest_changes(
+        self, campaign: int, number: int
+    ) -> Iterator[tuple[int, bytes, bytes | None]]:
+        reports = self._stored_reports(campaign, number)
+        if reports is not None:
+            query = sql.SQL(_LATEST).format(reports=reports)
+            yield from self._db.stream(query, (campaign, FORGOTTEN))
+
+    def end_reports(
+        self,
+        campaign: int,
+        number: int,
+        released: Sequence[int],
+        aside: Sequence[int],
+        *,
+        keep: bool = False,
+    ) -> None:
+        reports = self._stored_reports(campaign, number)
+        if reports is None:
+            return
+        values = (campaign, list(released), list(aside))
+        query = sql.SQL(_COUNT_DEVICES).format(
+            reports=reports,
+            lead=_lead(number) if keep else sql.Literal(0),
+            latest=sql.SQL("body" if keep else "''::bytea"),
         )
+        self._db.execute(query, values)
+        if not keep:
+            forgotten = sql.SQL(_COUNT_FORGOTTEN).format(reports=reports)
+            self._db.execute(forgotten, (*values, campaign, FORGOTTEN))
         self._db.execute(sql.SQL("DROP TABLE {}").format(reports))
 
     # --- workers ---------------------------------------------------------------------------------
 
     def enlist(self, name: str) -> int:
+        self.changed_elsewhere()  # a newer schema fences workers of this version
         with self._db.transaction():
             self._delete_worker()
             ((number,),) = self._db.fetch(
@@ -279,8 +313,9 @@ class PostgresStore(Store):
         row = self._db.fetch_one(
             """UPDATE worker SET seen = extract(epoch FROM clock_timestamp()),
                                  drained = greatest(drained, %s)
-               WHERE number = %s AND number > 0 AND NOT fenced RETURNING seen""",
-            (drained, self._worker.own()),
+               WHERE number = %s AND number > 0 AND NOT fenced
+               AND (SELECT version FROM allomfree) <= %s RETURNING seen""",
+            (drained, self._worker.own(), VERSION),
         )
         if row is None:
             raise Fenced(FENCED)
@@ -396,7 +431,7 @@ class PostgresStore(Store):
         If something differs, or this database holds campaigns, nothing is changed.
         """
         with self._db.transaction(whole_tables=True):
-            self._db.execute("UPDATE version SET n = n + 1")
+            self._db.execute("UPDATE allomfree SET changes = changes + 1")
             if self._db.fetch_one("SELECT 1 FROM campaign LIMIT 1") is not None:
                 raise CollectorError(
                     f"{self._db.address} holds campaigns already; nothing was changed. Name an "
@@ -415,29 +450,37 @@ def _session(number: int) -> str:
     return f"allomfree worker {number}"
 
 
-_COUNT_DEVICES = sql.SQL(
-    """INSERT INTO device (campaign, device, attribute, rounds, unreleased)
-       SELECT %s, device, attribute, (attribute = ANY(%s::smallint[]))::integer,
-              (attribute = ANY(%s::smallint[]))::integer
-       FROM {reports}
-       ON CONFLICT (campaign, device) DO UPDATE SET rounds = device.rounds + excluded.rounds,
-       unreleased = device.unreleased + excluded.unreleased
-       WHERE device.attribute = excluded.attribute"""
-)
-_TAKE_OUT = sql.SQL(
-    """DELETE FROM {reports} r USING device d
-       WHERE d.campaign = %s AND d.device = r.device AND d.attribute <> r.attribute
-       AND d.attribute <> %s RETURNING r.device, r.attribute, r.place, r.body"""
-)
+def _lead(number: int) -> sql.Composed:
+    """The level of a report minus its round."""
+    return sql.SQL("get_byte(body, 0) - {}").format(sql.Literal(number))
+
+
+_COUNT_DEVICES: Final = f"""
+    INSERT INTO device
+    SELECT %s, device, attribute, (attribute = ANY(%s::smallint[]))::integer,
+           (attribute = ANY(%s::smallint[]))::integer, {{lead}}, {{latest}}
+    FROM {{reports}}
+    ON CONFLICT (campaign, device) DO UPDATE SET {COUNT_AGAIN}
+    WHERE device.attribute = excluded.attribute"""  # noqa: S608 - a text of ours
+_LATEST: Final = """
+    SELECT r.attribute, r.body, d.latest FROM {reports} r
+    LEFT JOIN device d ON d.campaign = %s AND d.device = r.device
+    WHERE d.attribute IS DISTINCT FROM %s"""
+_TAKE_OUT: Final = """
+    DELETE FROM {reports} r USING device d
+    WHERE d.campaign = %s AND d.device = r.device AND d.attribute <> %s
+    AND (d.attribute <> r.attribute OR d.rounds + d.unreleased >= %s OR {lead} > d.lead)
+    RETURNING CASE WHEN d.attribute <> r.attribute THEN 'attribute_changed'
+                   WHEN d.rounds + d.unreleased >= %s THEN 'too_many' ELSE 'bad_level' END,
+              r.device, r.attribute, r.place, r.body"""
 # A device that was forgotten while the round was being sealed is counted under a random number.
-_COUNT_FORGOTTEN = sql.SQL(
-    """INSERT INTO device (campaign, device, attribute, rounds, unreleased)
-       SELECT %s, -1 - floor(random() * 9e18)::bigint, r.attribute,
-              (r.attribute = ANY(%s::smallint[]))::integer,
-              (r.attribute = ANY(%s::smallint[]))::integer
-       FROM {reports} r JOIN device d USING (device)
-       WHERE d.campaign = %s AND d.attribute = %s"""
-)
+_COUNT_FORGOTTEN: Final = """
+    INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+    SELECT %s, -1 - floor(random() * 9e18)::bigint, r.attribute,
+           (r.attribute = ANY(%s::smallint[]))::integer,
+           (r.attribute = ANY(%s::smallint[]))::integer
+    FROM {reports} r JOIN device d USING (device)
+    WHERE d.campaign = %s AND d.attribute = %s"""
 
 
 # --- copying from another engine, and reading it again -------------------------------------------

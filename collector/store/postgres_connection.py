@@ -56,10 +56,8 @@ VERSION: Final = 1
 # What a worker often adds to is in rows of its own, so that no worker waits for another's row;
 # worker 0 stands for stores that never enlisted, and for sums of sealed rounds.
 SCHEMA: Final = """
-    CREATE TABLE allomfree_store (version integer NOT NULL);
-    INSERT INTO allomfree_store VALUES (1);
-    CREATE TABLE version (n bigint NOT NULL);
-    INSERT INTO version VALUES (0);
+    CREATE TABLE allomfree (version integer NOT NULL, changes bigint NOT NULL);
+    INSERT INTO allomfree VALUES (1, 0);
     CREATE TABLE setting (name text PRIMARY KEY, value bytea NOT NULL);
     CREATE TABLE campaign (
         id integer PRIMARY KEY, name text NOT NULL UNIQUE, manifest bytea NOT NULL,
@@ -83,10 +81,13 @@ SCHEMA: Final = """
         WHERE sealed IS NOT NULL AND NOT receipts_cleared;
     CREATE INDEX round_not_sealed ON round (campaign) WHERE sealed IS NULL;
 
-    -- Devices of sealed rounds. `device` is a keyed hash; the key is not in this database.
+    -- Devices of sealed rounds. `device` is a keyed hash; the key is not in this database. Where
+    -- devices are counted by their latest reports (nested), that report and its level minus its
+    -- round.
     CREATE TABLE device (
         campaign integer NOT NULL, device bigint NOT NULL, attribute smallint NOT NULL,
         rounds integer NOT NULL DEFAULT 0, unreleased integer NOT NULL DEFAULT 0,
+        lead integer NOT NULL DEFAULT 0, latest bytea NOT NULL DEFAULT '',
         PRIMARY KEY (campaign, device)
     ) WITH (fillfactor = 80);
 
@@ -163,7 +164,7 @@ def make_tables(db: psycopg.Connection[Any]) -> None:
 def has_tables(db: psycopg.Connection[Any]) -> bool:
     """Whether this program's tables are there; raises if those of another version are."""
     ours, earlier = db.execute(
-        "SELECT to_regclass('allomfree_store'), to_regclass('allomfree_schema')"
+        "SELECT to_regclass('allomfree'), to_regclass('allomfree_store')"
     ).fetchone() or (None, None)
     if earlier is not None:
         raise StorageFailure(
@@ -172,7 +173,7 @@ def has_tables(db: psycopg.Connection[Any]) -> bool:
         )
     if ours is None:
         return False
-    ((version,),) = db.execute("SELECT version FROM allomfree_store").fetchall()
+    ((version,),) = db.execute("SELECT version FROM allomfree").fetchall()
     if version > VERSION:
         raise StorageFailure(
             f"a newer version of this program made the tables (version {version}, this program "

@@ -1,15 +1,14 @@
 """Counting in PostgreSQL: a batch of reports into the tables, in one transaction.
 
-Nearly always every report of a batch is new, and its device is unknown or keeps its attribute. The
-fast path assumes so: it asks the server whether any device has another attribute, and then sends
-what to add with the end of the transaction behind it, without looking again. The key of the round's
-table decides (I8): if it objects, or anything else is unexpected, nothing was done, and the batch
-is committed with conflicts, where every report gets its own outcome.
+A batch asks the server which of its devices may not report, or not this, by what is known of other
+rounds; that is nearly always none. Then it sends what to add, with the end of the transaction
+behind it. Whether a report is new the key of the round's table decides (I8): if it objects, nothing
+was done, and the batch is tried again, now also asking which reports are there.
 
 A device keeps the attribute of a sealed round, or else that of an open one, or else the first one
-of the batch. Two workers that count one device at the same moment for two rounds, under two
-attributes, do not see each other: the round that is sealed first decides, and the other report is
-taken out when its round is sealed (I11).
+of the batch. Two workers that count one device at the same moment for two rounds do not see each
+other: the round that is sealed first decides, and a report that it forbids is taken out when the
+other round is sealed (I11).
 
 Look-ups are written as subqueries by key, row by row: left to choose, the planner compares every
 report of a batch with every device of a table that it believes to be empty.
@@ -20,28 +19,37 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from psycopg import sql
 
 from collector.errors import Fenced
-from collector.records import FORGOTTEN, Campaign, Candidate, Refusal
+from collector.records import Campaign, Candidate, Refusal
 from collector.store import FeedRow, ReceiptKind, feed_rows
 from collector.store.common import (
+    ANY_NUMBER,
     FENCED,
     TAGS,
+    UNKNOWN,
     OutcomeKey,
+    Past,
     Round,
+    Stored,
     TallyKey,
     bodies_by_tally,
     by_round,
     changed_tally,
     count_outcomes,
+    highest_lead,
+    judge,
+    limits_of,
+    of_rounds,
     read_tally,
 )
 from collector.store.postgres_connection import (
+    VERSION,
     Answer,
     Connection,
     KeyTaken,
@@ -52,12 +60,7 @@ from collector.store.postgres_connection import (
 from protocol_spec import Outcome
 
 Column = npt.NDArray[np.int64]
-# The attribute that a device has elsewhere, and its report's attribute and body in a round.
-Stored = tuple[int | None, int | None, bytes | None]
-
-
-class FastPathMiss(Exception):
-    """Some report of a batch is not new, or its device has another attribute."""
+ATTEMPTS: Final = 4  # to count a batch, some of which other workers count at the same moment
 
 
 def reports_of(campaign: int, number: int) -> sql.Identifier:
@@ -103,8 +106,9 @@ class WorkerRows:
         return self._db.execute(
             """UPDATE worker SET seen = extract(epoch FROM clock_timestamp()),
                                  received = received + %s
-               WHERE number = %s AND NOT fenced RETURNING number""",
-            (received, self.own()),
+               WHERE number = %s AND NOT fenced
+               AND (SELECT version FROM allomfree) <= %s RETURNING number""",
+            (received, self.own(), VERSION),
         )
 
     def add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
@@ -176,7 +180,7 @@ class Counting:
         self._db = db
         self._worker = worker
         self._known = known
-        self._fast = True  # whether everything in the last batch was new
+        self._look_first = False  # whether reports of the last batch were there before
 
     def commit(
         self,
@@ -190,16 +194,54 @@ class Counting:
             with self._db.transaction():
                 make_table(self._db, *key)
             self.stored.add(key)
-        parts = columns_of(candidates, rounds) if self._fast else None
-        devices = devices_of(parts) if parts is not None else None
-        if parts is not None and devices is not None:
+        parts = [
+            columns(key, candidates if len(rounds) == 1 else [candidates[i] for i in members])
+            for key, members in sorted(rounds.items())
+        ]
+        for _ in range(ATTEMPTS - 1):
             try:
-                self._commit_new(candidates, refusals, parts, devices, meanwhile)
-                return [Outcome.ACCEPTED] * len(candidates)
-            except (FastPathMiss, KeyTaken):
-                pass
-        outcomes = self._commit_with_conflicts(candidates, refusals, rounds)
-        self._fast = outcomes.count(Outcome.ACCEPTED) == len(outcomes)
+                return self._commit(candidates, refusals, rounds, parts, meanwhile)
+            except KeyTaken:  # reports that are there: the next attempt looks at them
+                self._look_first = True
+        return self._commit(candidates, refusals, rounds, parts, meanwhile)
+
+    def _commit(
+        self,
+        candidates: Sequence[Candidate],
+        refusals: Sequence[Refusal],
+        rounds: Mapping[Round, Sequence[int]],
+        parts: Sequence[Columns],
+        meanwhile: Callable[[], None],
+    ) -> Sequence[Outcome]:
+        """This waits for the server twice: for what it knows, and for the end. It waits once more
+        if other rounds are open, or some reports may be there: a table can be asked only when it is
+        known that its round has not ended."""
+        campaigns, own = {campaign for campaign, _ in rounds}, set(rounds)
+        asked, there = dict[Round, Answer](), dict[Round, Answer]()
+        with self._db.in_one_go(meanwhile):
+            lives = self._worker.sign_of_life(len(candidates) + len(refusals))
+            opened = self.ask_open(campaigns)
+            tallies = self._worker.ask_tallies(
+                {(c.campaign, c.round, c.attribute) for c in candidates}
+            )
+            if self._open_in(campaigns) == own and len(own) == len(campaigns):
+                asked = {part.key: self._ask_past(part, own, 1) for part in parts}
+            meanwhile()
+            if lives.fetchone() is None:
+                raise Fenced(FENCED)
+            found = set(opened.fetchall())
+            self.stored = {key for key in self.stored if key[0] not in campaigns} | found
+            parts = [part for part in parts if part.key in found]
+            if not asked or found - own:
+                asked = {part.key: self._ask_past(part, found, len(rounds)) for part in parts}
+            if self._look_first:
+                there = {part.key: self._ask_stored(part) for part in parts}
+            past = {key: _past(answer) for key, answer in asked.items()}
+            stored = {key: _stored(answer) for key, answer in there.items()}
+            self._look_first = any(stored.values())
+            outcomes = self._judge(candidates, rounds, parts, past, stored)
+            self._write(candidates, outcomes, parts, tallies)
+            self._worker.add_outcomes(count_outcomes(candidates, outcomes, refusals))
         return outcomes
 
     def ask_open(self, campaigns: Iterable[int]) -> Answer:
@@ -211,196 +253,115 @@ class Counting:
             (bigints(list(campaigns)),),
         )
 
-    def _note_open(self, rounds: Iterable[Round], answer: Answer) -> set[Round]:
-        """The open rounds of the batch's campaigns; others of these campaigns are forgotten."""
-        found, campaigns = set(answer.fetchall()), {campaign for campaign, _ in rounds}
-        self.stored = {key for key in self.stored if key[0] not in campaigns} | found
-        return found
+    def _open_in(self, campaigns: Set[int]) -> set[Round]:
+        return {key for key in self.stored if key[0] in campaigns}
 
-    def _open_in(self, campaign: int) -> list[Round]:
-        return sorted(key for key in self.stored if key[0] == campaign)
+    def _ask_past(self, part: Columns, opened: Set[Round], rounds: int) -> Answer:
+        """What is known from other rounds of those devices that may not report, or not this."""
+        campaign = part.key[0]
+        limits = limits_of(self._known(campaign).manifest)
+        others = sorted(key for key in opened if key[0] == campaign and key != part.key)
+        joins = [
+            sql.SQL(
+                """LEFT JOIN LATERAL (SELECT attribute FROM {} WHERE device = n.device
+                   OFFSET 0) AS {} ON true"""
+            ).format(reports_of(*key), sql.Identifier(f"r{key[1]}"))
+            for key in others
+        ]
+        fields = [sql.Identifier(f"r{number}", "attribute") for _, number in others]
+        known = sql.SQL("coalesce({})").format(
+            sql.SQL(", ").join([sql.SQL("d.attribute"), *fields])
+        )
+        reports = sql.SQL(" + ").join(
+            [sql.SQL("coalesce(d.reports, 0)")]
+            + [sql.SQL("({} IS NOT NULL)::integer").format(field) for field in fields]
+        )
+        query = sql.SQL(
+            """SELECT n.device, coalesce({known}, {nobody}), {reports}, coalesce(d.lead, {any})
+               FROM unnest(%s, %s) AS n (device, attribute)
+               LEFT JOIN LATERAL (
+                   SELECT attribute, rounds + unreleased AS reports, lead FROM device
+                   WHERE campaign = {campaign} AND device = n.device OFFSET 0) AS d ON true {joins}
+               WHERE {known} <> n.attribute OR {reports} >= %s OR d.lead < %s"""
+        ).format(
+            known=known,
+            reports=reports,
+            any=sql.Literal(ANY_NUMBER),
+            nobody=sql.Literal(UNKNOWN),
+            campaign=sql.Literal(campaign),
+            joins=sql.SQL(" ").join(joins),
+        )
+        least = limits.reports - (rounds - 1), highest_lead(part.bodies, part.key[1], limits)
+        return self._db.execute(query, (bigints(part.devices), smallints(part.attributes), *least))
 
-    # --- the fast path ---------------------------------------------------------------------------
+    def _ask_stored(self, part: Columns) -> Answer:
+        """Reports of these devices in the same round."""
+        query = sql.SQL(
+            """SELECT n.device, r.attribute, r.body FROM unnest(%s) AS n (device)
+               CROSS JOIN LATERAL (SELECT attribute, body FROM {} WHERE device = n.device
+                                   OFFSET 0) AS r"""
+        ).format(reports_of(*part.key))
+        return self._db.execute(query, (bigints(part.devices),))
 
-    def _commit_new(
+    def _judge(
         self,
         candidates: Sequence[Candidate],
-        refusals: Sequence[Refusal],
+        rounds: Mapping[Round, Sequence[int]],
         parts: Sequence[Columns],
-        devices: Sequence[Devices],
-        meanwhile: Callable[[], None],
-    ) -> None:
-        """This waits for the server twice: for what it knows, and for the end; and once more if
-        other rounds may be open, which have to be searched."""
-        bodies, own = bodies_by_tally(candidates), {part.key for part in parts}
-        with self._db.in_one_go(meanwhile):
-            lives = self._worker.sign_of_life(len(candidates) + len(refusals))
-            opened = self.ask_open(each.campaign for each in devices)
-            believed = {key for each in devices for key in self._open_in(each.campaign)} | own
-            alone = len(believed) == len(devices)  # one round of each campaign
-            others = set() if alone else self._others(own, opened)
-            tallies = self._worker.ask_tallies(bodies)
-            changed = [self._ask_changed(each, own, others) for each in devices]
-            meanwhile()
-            if lives.fetchone() is None:
-                raise Fenced(FENCED)
-            if alone and self._others(own, opened):
-                raise FastPathMiss
-            if any(answer.fetchone() != (0,) for answer in changed):
-                raise FastPathMiss
-            for part in parts:
-                self._add_reports(part)
-                places = part.places.astype(">i8").tobytes()
-                self._worker.feed([(int(ReceiptKind.COUNTED), *part.key, places)])
-            self._worker.write_counts(bodies, +1, tallies)
-            accepted = [Outcome.ACCEPTED] * len(candidates)
-            self._worker.add_outcomes(count_outcomes(candidates, accepted, refusals))
-
-    def _others(self, own: Set[Round], opened: Answer) -> set[Round]:
-        """Other open rounds of the same campaigns, provided that those of the batch are open."""
-        found = self._note_open(own, opened)
-        if not own <= found:
-            raise FastPathMiss
-        return found - own
-
-    def _ask_changed(self, devices: Devices, own: Set[Round], others: Set[Round]) -> Answer:
-        """How many devices have another attribute than they report."""
-        mine = {key for key in own if key[0] == devices.campaign}
-        rounds = {key for key in others if key[0] == devices.campaign}
-        rounds |= mine if len(mine) > 1 else set()
-        return self._db.execute(
-            sql.SQL(
-                """SELECT count(*) FROM (
-                       SELECT n.attribute, {known} AS known
-                       FROM unnest(%s, %s) AS n (device, attribute) OFFSET 0) AS asked
-                   WHERE known <> attribute"""
-            ).format(known=attribute_of(devices.campaign, sorted(rounds))),
-            (bigints(devices.numbers), smallints(devices.attributes)),
-        )
-
-    def _add_reports(self, part: Columns, on_conflict: LiteralString = "") -> Answer:
-        """Insert reports; the devices of those that are new."""
-        query = "INSERT INTO {} SELECT unnest(%s), unnest(%s), unnest(%s), unnest(%s) {} {}"
-        returning = "RETURNING device" if on_conflict else ""
-        return self._db.execute(
-            sql.SQL(query).format(reports_of(*part.key), sql.SQL(on_conflict), sql.SQL(returning)),
-            part.arrays(),
-        )
-
-    # --- with conflicts --------------------------------------------------------------------------
-
-    def _commit_with_conflicts(
-        self,
-        candidates: Sequence[Candidate],
-        refusals: Sequence[Refusal],
-        rounds: Mapping[Round, Sequence[int]],
-    ) -> Sequence[Outcome]:
-        """Questions go to the server together, so that a batch waits for it five times in all."""
-        with self._db.transaction(pipelined=True):
-            lives = self._worker.sign_of_life(len(candidates) + len(refusals))
-            opened = self.ask_open({campaign for campaign, _ in rounds})
-            keys = {(c.campaign, c.round, c.attribute) for c in candidates}
-            tallies = self._worker.ask_tallies(keys)
-            if lives.fetchone() is None:
-                raise Fenced(FENCED)
-            outcomes = self._insert_new(candidates, rounds, self._note_open(rounds, opened))
-            accepted = [c for c, o in zip(candidates, outcomes) if o is Outcome.ACCEPTED]
-            again = [c for c, o in zip(candidates, outcomes) if o is Outcome.DUPLICATE]
-            self._worker.write_counts(bodies_by_tally(accepted), +1, tallies)
-            self._worker.add_outcomes(count_outcomes(candidates, outcomes, refusals))
-            self._worker.feed(feed_rows(ReceiptKind.COUNTED, accepted))
-            self._worker.feed(feed_rows(ReceiptKind.REPEATED, again))
-        return outcomes
-
-    def _insert_new(
-        self,
-        candidates: Sequence[Candidate],
-        rounds: Mapping[Round, Sequence[int]],
-        opened: Set[Round],
+        past: Mapping[Round, Mapping[int, Past]],
+        stored: Mapping[Round, Mapping[int, Stored]],
     ) -> list[Outcome]:
-        """Insert of each round and device the first report with the device's attribute, if it is
-        new; the outcome of every candidate."""
-        outcomes = [Outcome.LATE] * len(candidates)
-        taken = {key: members for key, members in rounds.items() if key in opened}
-        attributes = self._attributes([candidates[i] for m in taken.values() for i in m])
-        asked = []
-        for key in sorted(taken):  # in order, so that no two batches wait for each other
-            first: dict[int, int] = {}
-            for i in taken[key]:
-                c = candidates[i]
-                if attributes[c.campaign, c.device] == c.attribute:
-                    first.setdefault(c.device, i)
-            part = columns(key, [candidates[i] for i in first.values()])
-            asked.append((key, first, self._add_reports(part, "ON CONFLICT DO NOTHING")))
-        for key, first, answer in asked:
-            new = {first[device] for (device,) in answer.fetchall()}
-            rest = [i for i in taken[key] if i not in new]
-            stored = self._stored(key, {candidates[i].device for i in rest}) if rest else {}
-            for i in new:
-                outcomes[i] = Outcome.ACCEPTED
-            for i in rest:
-                outcomes[i] = _not_inserted(candidates[i], *stored[candidates[i].device])
+        """The outcome of every candidate; `parts` are the rounds that are open."""
+        outcomes, opened = [Outcome.ACCEPTED] * len(candidates), {part.key for part in parts}
+        known = any((*past.values(), *stored.values()))
+        if len(opened) == len(rounds) and not known and are_all_different(parts):
+            return outcomes
+        here: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for key, members in rounds.items():
+            mine = [candidates[i] for i in members]
+            found = [Outcome.LATE] * len(mine)
+            if key in opened:
+                limits = limits_of(self._known(key[0]).manifest)
+                found = judge(mine, limits, past[key], stored.get(key, {}), here)
+            for i, outcome in zip(members, found):
+                outcomes[i] = outcome
+            for c in accepted_of(mine, found):
+                here[c.campaign, c.device].append(c.attribute)
         return outcomes
 
-    def _attributes(self, reports: Sequence[Candidate]) -> dict[tuple[int, int], int]:
-        """The attribute that each (campaign, device) has to keep: the stored one, or else that of
-        its first report here."""
-        devices: dict[int, set[int]] = defaultdict(set)
-        found: dict[tuple[int, int], int] = {}
-        for c in reports:
-            devices[c.campaign].add(c.device)
-            found.setdefault((c.campaign, c.device), c.attribute)
-        for campaign, numbers in sorted(devices.items()):
-            rows = self._db.fetch(
-                sql.SQL(
-                    """SELECT device, known FROM (
-                           SELECT n.device, {known} AS known
-                           FROM unnest(%s) AS n (device) OFFSET 0) AS asked
-                       WHERE known IS NOT NULL"""
-                ).format(known=attribute_of(campaign, self._open_in(campaign))),
-                (bigints(sorted(numbers)),),
-            )
-            found.update({(campaign, device): known for device, known in rows})
-        return found
-
-    def _stored(self, key: Round, devices: Iterable[int]) -> dict[int, Stored]:
-        """The attributes of devices elsewhere, and their reports in this round."""
-        others = [each for each in self._open_in(key[0]) if each != key]
-        rows = self._db.fetch(
-            sql.SQL(
-                """SELECT n.device, {known}, r.attribute, r.body
-                   FROM unnest(%s) AS n (device)
-                   LEFT JOIN LATERAL (SELECT * FROM {reports}
-                                      WHERE device = n.device OFFSET 0) AS r ON true"""
-            ).format(known=attribute_of(key[0], others), reports=reports_of(*key)),
-            (bigints(list(devices)),),
-        )
-        return {device: tuple(stored) for device, *stored in rows}
+    def _write(
+        self,
+        candidates: Sequence[Candidate],
+        outcomes: Sequence[Outcome],
+        parts: Sequence[Columns],
+        tallies: Answer,
+    ) -> None:
+        accepted = candidates
+        if outcomes.count(Outcome.ACCEPTED) < len(outcomes):
+            accepted = accepted_of(candidates, outcomes)
+            again = accepted_of(candidates, outcomes, Outcome.DUPLICATE)
+            self._worker.feed(feed_rows(ReceiptKind.REPEATED, again))
+            parts = [columns(key, mine) for key, mine in sorted(of_rounds(accepted))]
+        for part in parts:
+            query = "INSERT INTO {} SELECT unnest(%s), unnest(%s), unnest(%s), unnest(%s)"
+            self._db.execute(sql.SQL(query).format(reports_of(*part.key)), part.arrays())
+            places = part.places.astype(">i8").tobytes()
+            self._worker.feed([(int(ReceiptKind.COUNTED), *part.key, places)])
+        self._worker.write_counts(bodies_by_tally(accepted), +1, tallies)
 
 
-def _not_inserted(
-    c: Candidate, known: int | None, attribute: int | None, body: bytes | None
-) -> Outcome:
-    """The outcome of a report that was not inserted, by what is stored of its device."""
-    if known == FORGOTTEN:
-        return Outcome.FORGOTTEN
-    if known not in (None, c.attribute):
-        return Outcome.ATTRIBUTE_CHANGED
-    return Outcome.DUPLICATE if (attribute, body) == (c.attribute, c.body) else Outcome.CONFLICT
+def _past(answer: Answer) -> dict[int, Past]:
+    return {device: Past(*known) for device, *known in answer.fetchall()}
 
 
-def attribute_of(campaign: int, rounds: Iterable[Round]) -> sql.Composed:
-    """The attribute of `n.device` in what was sealed, or else in one of these rounds."""
-    places = [
-        sql.SQL(
-            """(SELECT d.attribute FROM device d
-                WHERE d.campaign = {} AND d.device = n.device)"""
-        ).format(sql.Literal(campaign))
-    ]
-    for key in rounds:
-        one = sql.SQL("(SELECT r.attribute FROM {} r WHERE r.device = n.device)")
-        places.append(one.format(reports_of(*key)))
-    return sql.SQL("coalesce({})").format(sql.SQL(", ").join(places))
+def _stored(answer: Answer) -> dict[int, Stored]:
+    return {device: (attribute, body) for device, attribute, body in answer.fetchall()}
+
+
+def accepted_of(
+    batch: Sequence[Candidate], outcomes: Sequence[Outcome], wanted: Outcome = Outcome.ACCEPTED
+) -> list[Candidate]:
+    return [c for c, outcome in zip(batch, outcomes) if outcome is wanted]
 
 
 def make_table(db: Connection, campaign: int, number: int) -> None:
@@ -452,19 +413,7 @@ class Columns:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
-    """Devices of one campaign, each once, in order, with their attributes."""
-
-    campaign: int
-    numbers: Column
-    attributes: Column
-
-
 def columns(key: Round, mine: Sequence[Candidate]) -> Columns:
-    if not mine:
-        none = np.zeros(0, dtype=np.int64)
-        return Columns(key, none, none, none, ())
     _, _, devices, attributes, pages, tags, bodies = zip(*mine)
     numbers = np.array(devices, dtype=np.int64)
     order = np.argsort(numbers)
@@ -473,34 +422,9 @@ def columns(key: Round, mine: Sequence[Candidate]) -> Columns:
     return Columns(key, numbers[order], np.array(attributes)[order], places[order], sorted_bodies)
 
 
-def columns_of(
-    candidates: Sequence[Candidate], rounds: Mapping[Round, Sequence[int]]
-) -> list[Columns] | None:
-    """The columns of every round, in order; None if a device is in one of them twice."""
-    made = []
-    for key, members in sorted(rounds.items()):
-        whole = len(members) == len(candidates)
-        found = columns(key, candidates if whole else [candidates[i] for i in members])
-        if not np.all(found.devices[1:] != found.devices[:-1]):
-            return None
-        made.append(found)
-    return made
-
-
-def devices_of(parts: Sequence[Columns]) -> list[Devices] | None:
-    """The devices of every campaign; None if one of them has two attributes."""
-    groups: dict[int, list[Columns]] = defaultdict(list)
-    for part in parts:
-        groups[part.key[0]].append(part)
-    found = []
-    for campaign, mine in sorted(groups.items()):
-        numbers, attributes = mine[0].devices, mine[0].attributes
-        if len(mine) > 1:
-            every = np.concatenate([part.devices for part in mine])
-            of_every = np.concatenate([part.attributes for part in mine])
-            numbers, first, place = np.unique(every, return_index=True, return_inverse=True)
-            attributes = of_every[first]
-            if np.any(of_every != attributes[place]):
-                return None
-        found.append(Devices(campaign, numbers, attributes))
-    return found
+def are_all_different(parts: Sequence[Columns]) -> bool:
+    """Whether no device has two reports in a batch."""
+    devices = [part.devices for part in parts]
+    if len(parts) > 1:
+        devices = [np.sort(np.concatenate(devices))]
+    return all(bool(np.all(each[1:] != each[:-1])) for each in devices)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import compress, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -23,8 +23,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from collector.errors import Fenced
-from collector.records import FORGOTTEN, Campaign, Candidate, Refusal
+from collector.errors import Fenced, NewerSchema
+from collector.records import Campaign, Candidate, Refusal
 from collector.store import (
     FeedRow,
     QueuedAnswer,
@@ -37,27 +37,42 @@ from collector.store import (
     receipt_batches,
 )
 from collector.store.common import (
+    COUNT_AGAIN,
     FENCED,
     MOVED,
     REPORT,
+    Limits,
     OutcomeKey,
+    Past,
     Portion,
     Round,
+    Stored,
     bodies_by_tally,
     by_round,
     changed_tally,
     count_outcomes,
+    highest_lead,
+    judge,
+    limits_of,
     read_tally,
 )
-from collector.store.sqlite_database import Connect, SqliteDatabase, ids_of_round, report_id
+from collector.store.sqlite_database import (
+    VERSION,
+    Connect,
+    SqliteDatabase,
+    ids_of_round,
+    report_id,
+)
 from protocol_spec import Outcome
 
 Numbers = npt.NDArray[np.int64]
 
-CHUNK: Final = 500
+CHUNK: Final = 500  # devices that one statement asks for
 MOST_ANSWERS: Final = 4000
 _DEVICE: Final = itemgetter(2)  # of a `Candidate`
 _ATTRIBUTE: Final = itemgetter(3)
+_BODY: Final = itemgetter(6)
+_LEVEL: Final = "coalesce(unicode(CAST(substr(body, 1, 1) AS TEXT)), 0)"  # counted from 0
 
 
 class SqliteStore(Store):
@@ -112,6 +127,8 @@ class SqliteStore(Store):
         return self._now()
 
     def changed_elsewhere(self) -> int:
+        if self._db.execute("PRAGMA user_version").fetchone()[0] > VERSION:
+            raise NewerSchema(self.path)
         return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
     def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
@@ -183,74 +200,92 @@ class SqliteStore(Store):
         """Insert what is new; the outcome of every candidate."""
         outcomes = [Outcome.ACCEPTED] * len(candidates)
         for key, members in by_round(candidates).items():
+            whole = len(members) == len(candidates)
+            mine = candidates if whole else [candidates[i] for i in members]
             sealed = "SELECT 1 FROM round WHERE campaign = ? AND number = ?"
             if self._db.execute(sealed, key).fetchone() is not None:
-                others = dict.fromkeys(range(len(members)), Outcome.LATE)
+                found = [Outcome.LATE] * len(mine)
             else:
-                whole = len(members) == len(candidates)
-                mine = candidates if whole else [candidates[i] for i in members]
-                others = self._insert_round(*key, mine)
-            for i, outcome in others.items():
-                outcomes[members[i]] = outcome
+                found = self._insert_round(*key, mine)
+            if whole:
+                return found
+            for i, outcome in zip(members, found):
+                outcomes[i] = outcome
         return outcomes
 
     def _insert_round(
         self, campaign: int, number: int, batch: Sequence[Candidate]
-    ) -> dict[int, Outcome]:
-        """Insert reports of one round: a device keeps its attribute, and is counted once. Returns
-        the outcomes of those that were not accepted, by their index in the batch."""
+    ) -> list[Outcome]:
+        """Insert reports of one round."""
         devices = np.fromiter(map(_DEVICE, batch), np.int64, len(batch))
         attributes = np.fromiter(map(_ATTRIBUTE, batch), np.int64, len(batch))
-        outcomes_by_index = self._excluded(campaign, number, devices, attributes)
+        limits = limits_of(self._known(campaign).manifest)
+        past = self._past(campaign, number, batch, devices, attributes, limits)
         index = self._index(campaign, number)
-        absent = index.find(devices) == ABSENT
-        absent[list(outcomes_by_index)] = False
-        fresh = np.flatnonzero(absent)
-        _, firsts = np.unique(devices[fresh], return_index=True)
-        new = np.sort(fresh[firsts])
+        entries = index.find(devices)
+        outcomes, new = [Outcome.ACCEPTED] * len(batch), np.arange(len(batch))
+        if past or entries.max() != ABSENT or len(np.unique(devices)) < len(batch):
+            there = np.flatnonzero(entries != ABSENT)
+            stored = {int(devices[i]): self._report(campaign, number, entries[i]) for i in there}
+            outcomes = judge(batch, limits, past, stored, {})
+            kept = [outcome is Outcome.ACCEPTED for outcome in outcomes]
+            batch, new = list(compress(batch, kept)), np.flatnonzero(kept)
         places = index.add(devices[new], attributes[new])
-        inserted = batch if len(new) == len(batch) else [batch[i] for i in new]
         first = report_id(campaign, number, places.start)
         self._db.executemany(
             "INSERT INTO report (id, device, attribute, page, tag, body) VALUES (?, ?, ?, ?, ?, ?)",
-            zip(range(first, first + len(new)), *islice(zip(*inserted), 2, None)),
+            zip(range(first, first + len(batch)), *islice(zip(*batch), 2, None)),
         )
         self._open_in(campaign).add(number)
-        if len(new) + len(outcomes_by_index) < len(batch):
-            absent[:] = True
-            absent[list(outcomes_by_index)] = absent[new] = False
-            positions = np.flatnonzero(absent)
-            for i, entry in zip(positions.tolist(), index.find(devices[positions]).tolist()):
-                c, stored = batch[i], report_id(campaign, number, place_of(entry))
-                row = self._db.execute("SELECT attribute, body FROM report WHERE id = ?", (stored,))
-                same = row.fetchone() == (c.attribute, c.body)
-                outcomes_by_index[i] = Outcome.DUPLICATE if same else Outcome.CONFLICT
-        return outcomes_by_index
+        return outcomes
 
-    def _excluded(
-        self, campaign: int, number: int, devices: Numbers, attributes: Numbers
-    ) -> dict[int, Outcome]:
-        """Outcomes by index of devices that reported another attribute before, in sealed or in
-        other open rounds, or that were forgotten."""
-        found: dict[int, Outcome] = {}
+    def _report(self, campaign: int, number: int, entry: int) -> Stored:
+        """A report of an open round."""
+        place = report_id(campaign, number, place_of(int(entry)))
+        row = self._db.execute("SELECT attribute, body FROM report WHERE id = ?", (place,))
+        attribute, body = row.fetchone()
+        return attribute, body
+
+    def _past(
+        self,
+        campaign: int,
+        number: int,
+        batch: Sequence[Candidate],
+        devices: Numbers,
+        attributes: Numbers,
+        limits: Limits,
+    ) -> dict[int, Past]:
+        """What is known from other rounds of those devices that may not report, or not this."""
+        reports = np.zeros(len(devices), dtype=np.int64)
+        elsewhere = attributes.copy()
         for other in self._open_in(campaign) - {number}:
             entries = self._index(campaign, other).find(devices)
-            changed = (entries != ABSENT) & (attributes_of(entries) != attributes)
-            found |= dict.fromkeys(np.flatnonzero(changed).tolist(), Outcome.ATTRIBUTE_CHANGED)
+            there = entries != ABSENT
+            elsewhere[there] = attributes_of(entries[there])
+            reports += there
+        wrong = (elsewhere != attributes) | (reports >= limits.reports)
+        found = {
+            int(devices[i]): Past(int(elsewhere[i]), int(reports[i])) for i in np.flatnonzero(wrong)
+        }
         some = self._db.execute("SELECT 1 FROM device WHERE campaign = ? LIMIT 1", (campaign,))
         if some.fetchone() is None:
             return found
-        known: dict[int, int] = {}
-        for attribute in np.unique(attributes).tolist():
-            known.update(self._others(campaign, attribute, devices[attributes == attribute]))
-        for i, device in enumerate(devices.tolist() if known else ()):
-            if known.get(device, attributes[i]) != attributes[i]:
-                forgotten = known[device] == FORGOTTEN
-                found[i] = Outcome.FORGOTTEN if forgotten else Outcome.ATTRIBUTE_CHANGED
+        least = limits.reports - int(reports.max()), highest_lead(map(_BODY, batch), number, limits)
+        rows = [
+            row
+            for attribute in np.unique(attributes).tolist()
+            for row in self._sealed(campaign, devices[attributes == attribute], (attribute, *least))
+        ]
+        in_open = dict(zip(devices.tolist(), reports.tolist())) if rows else {}
+        for device, attribute, rounds, lead in rows:
+            found[device] = Past(attribute, rounds + in_open[device], lead)
         return found
 
-    def _others(self, campaign: int, attribute: int, devices: Numbers) -> Iterator[tuple[int, int]]:
-        """Those of these devices that are known from sealed rounds with another attribute.
+    def _sealed(
+        self, campaign: int, devices: Numbers, expected: tuple[int, int, int]
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """Those of these devices that are known from sealed rounds with another attribute, with so
+        many reports, or with a smaller lead.
 
         Chunks are filled up with the last device, so that there are few different statements.
         """
@@ -259,9 +294,10 @@ class SqliteStore(Store):
             asked += [asked[-1]] * (-len(asked) % min(self._chunk, 50))
             marks = ",".join("?" * len(asked))
             yield from self._db.execute(
-                f"""SELECT device, attribute FROM device
-                    WHERE campaign = ? AND device IN ({marks}) AND attribute <> ?""",  # noqa: S608
-                (campaign, *asked, attribute),
+                f"""SELECT device, attribute, rounds + unreleased, lead FROM device
+                    WHERE campaign = ? AND device IN ({marks})
+                    AND (attribute <> ? OR rounds + unreleased >= ? OR lead < ?)""",  # noqa: S608
+                (campaign, *asked, *expected),
             )
 
     def _index(self, campaign: int, number: int) -> DeviceIndex:
@@ -321,21 +357,6 @@ class SqliteStore(Store):
     @contextmanager
     def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[Sealing | None]:
         key = (campaign.id, number)
-
-        def count_devices(released: Sequence[int], set_aside: Sequence[int]) -> None:
-            ids = ids_of_round(*key)
-            lists = [",".join(map(str, attributes)) for attributes in (released, set_aside)]
-            self._db.execute(
-                f"""INSERT INTO device (campaign, device, attribute, rounds, unreleased)
-                    SELECT campaign, device, attribute,
-                           attribute IN ({lists[0]}), attribute IN ({lists[1]})
-                    FROM report WHERE id BETWEEN ? AND ? ORDER BY device
-                    ON CONFLICT (campaign, device) DO UPDATE SET rounds = rounds + excluded.rounds,
-                    unreleased = unreleased + excluded.unreleased""",  # noqa: S608 - whole numbers
-                ids,
-            )
-            self._db.execute("DELETE FROM report WHERE id BETWEEN ? AND ?", ids)
-
         with self._changing_reports():
             added = self._db.execute(
                 "INSERT OR IGNORE INTO round (campaign, number, sealed) VALUES (?, ?, ?)",
@@ -344,16 +365,64 @@ class SqliteStore(Store):
             if added.rowcount == 0:
                 yield None
                 return
-            counted = self.tallies(*key), self.outcomes(*key)
-            yield Sealing(*counted, campaign, number, self, self._db, count_devices)
+            yield self._begin_sealing(campaign, number)
         self._open.get(campaign.id, set()).discard(number)
         self._devices.pop(key, None)
         self.wipe_log(deleted=True)
+
+    def _refused(
+        self, campaign: int, number: int, limits: Limits
+    ) -> Iterable[tuple[Outcome, Candidate]]:
+        """Only levels: counting looks at other open rounds for everything else."""
+        if not limits.levels:
+            return []
+        rows = self._db.execute(
+            f"""DELETE FROM report WHERE id BETWEEN ? AND ? AND EXISTS (
+                    SELECT 1 FROM device d WHERE d.campaign = report.campaign
+                    AND d.device = report.device AND {_LEVEL} - report.round > d.lead)
+                RETURNING campaign, round, device, attribute, page, tag, body""",  # noqa: S608
+            ids_of_round(campaign, number),
+        )
+        return [(Outcome.BAD_LEVEL, Candidate(*row)) for row in rows]
+
+    def latest_changes(
+        self, campaign: int, number: int
+    ) -> Iterator[tuple[int, bytes, bytes | None]]:
+        yield from self._db.execute(
+            """SELECT report.attribute, report.body, d.latest FROM report
+               LEFT JOIN device d ON d.campaign = report.campaign AND d.device = report.device
+               WHERE report.id BETWEEN ? AND ?""",
+            ids_of_round(campaign, number),
+        )
+
+    def end_reports(
+        self,
+        campaign: int,
+        number: int,
+        released: Sequence[int],
+        aside: Sequence[int],
+        *,
+        keep: bool = False,
+    ) -> None:
+        ids = ids_of_round(campaign, number)
+        lists = [",".join(map(str, attributes)) for attributes in (released, aside)]
+        lead, latest = (f"{_LEVEL} - round", "body") if keep else ("0", "x''")
+        self._db.execute(
+            f"""INSERT INTO device
+                SELECT campaign, device, attribute,
+                       attribute IN ({lists[0]}), attribute IN ({lists[1]}), {lead}, {latest}
+                FROM report WHERE id BETWEEN ? AND ? ORDER BY device
+                ON CONFLICT (campaign, device) DO UPDATE SET
+                {COUNT_AGAIN}""",  # noqa: S608 - names of ours and whole numbers
+            ids,
+        )
+        self._db.execute("DELETE FROM report WHERE id BETWEEN ? AND ?", ids)
 
     # --- the only worker -------------------------------------------------------------------------
 
     def enlist(self, name: str) -> int:
         """Become the worker. Its number means nothing here: it is in no row."""
+        self.changed_elsewhere()
         number = 1 if self._worker is None else self._worker.number + 1
         now = self.now()
         self._worker = Worker(number, name, now, now, 0.0, leads=False, fenced=False, received=0)

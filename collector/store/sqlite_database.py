@@ -35,7 +35,7 @@ BUSY_SECONDS: Final = 30.0
 LOG_PAGES: Final = 4000  # of 4 KiB: then the log is written back; it must not fill a small disk
 LOG_BYTES: Final = LOG_PAGES * 4096
 CACHE_KIB: Final = 8192  # reports are appended and not read again: a larger cache holds only them
-APPLICATION_ID: Final = 0x616C_6F6D  # "alom"; files of earlier development have another or none
+APPLICATION_ID: Final = 0x616C_6672  # "alfr"; files of earlier development have another or none
 VERSION: Final = 1
 _BUSY: Final = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}"
 
@@ -69,10 +69,12 @@ CREATE TABLE report (
     id INTEGER PRIMARY KEY
 ) STRICT;
 
--- Devices of sealed rounds: in how many rounds that were released, and in how many others.
+-- Devices of sealed rounds: in how many rounds that were released, and in how many others. Where
+-- devices are counted by their latest reports (nested), that report and its level minus its round.
 CREATE TABLE device (
     campaign INTEGER NOT NULL, device INTEGER NOT NULL, attribute INTEGER NOT NULL,
     rounds INTEGER NOT NULL DEFAULT 0, unreleased INTEGER NOT NULL DEFAULT 0,
+    lead INTEGER NOT NULL DEFAULT 0, latest BLOB NOT NULL DEFAULT x'',
     PRIMARY KEY (campaign, device)
 ) WITHOUT ROWID, STRICT;
 

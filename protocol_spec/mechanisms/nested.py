@@ -219,6 +219,11 @@ class Nested(Mechanism):
                     first=least,
                     last=most,
                 ),
+                phrase(
+                    "What is kept: the collector keeps your latest report, beside your device's "
+                    "number, until the campaign ends, so that every device counts once. Each "
+                    "report replaces the one before; `allomfree-edge forget` deletes it."
+                ),
             ),
             warning=changes_unanswered(1) if attribute.changes else None,
         )

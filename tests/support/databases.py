@@ -109,6 +109,9 @@ class Engine(Protocol):
 
     def open(self, name: str = "collector") -> Store: ...
 
+    def upgrade(self) -> None:
+        """As a newer version of the program would, while others have the database open."""
+
 
 class SqliteEngine:
     def __init__(self, directory: Path, *, chunk: int = 200) -> None:
@@ -117,6 +120,10 @@ class SqliteEngine:
 
     def open(self, name: str = "collector") -> SqliteStore:
         return SqliteStore(self.directory / f"{name}.db", chunk=self._chunk)
+
+    def upgrade(self) -> None:
+        with closing(sqlite3.connect(self.directory / "collector.db")) as db:
+            db.execute("PRAGMA user_version = 2")
 
 
 class PostgresEngine:
@@ -132,6 +139,9 @@ class PostgresEngine:
 
     def open(self, name: str = "collector") -> PostgresStore:
         return PostgresStore(self.address(name))
+
+    def upgrade(self) -> None:
+        admin("UPDATE allomfree SET version = 2", self.address())
 
 
 ENGINES: Final[dict[str, type[Engine]]] = {"sqlite": SqliteEngine, "postgres": PostgresEngine}

@@ -22,6 +22,7 @@ from tests.support.collector import (
     FIRST,
     HOUR,
     answer,
+    asked,
     candidate,
     counts_of,
     everywhere,
@@ -167,10 +168,38 @@ def test_no_report_is_left_after_sealing_and_no_device_after_retention(
     assert BODY not in left
     assert BODY[:6] not in left
     assert [left.count(d.to_bytes(8)) for d in DEVICES] == [1] * len(DEVICES)
-    assert rows(store.path)["device"] == [(marked.id, d, 0, 2, 0) for d in DEVICES]
+    assert rows(store.path)["device"] == [(marked.id, d, 0, 2, 0, 0, b"") for d in DEVICES]
     assert store.drop_devices(marked.id)
     left = everywhere(tmp_path)
     assert not any(d.to_bytes(8) in left for d in DEVICES)
+
+
+@pytest.mark.parametrize("end", ["last round", "closed", "forgotten"])
+def test_the_latest_report_of_a_nested_device_is_kept_once_until_the_campaign_ends(
+    store: SqliteStore, tmp_path: Path, end: str
+) -> None:
+    """In place of the one before; the device's owner can have it deleted earlier."""
+    wide = WIDE.replace("L-OSUE", "OUE")
+    campaign = store.open_campaign(asked("nested", attributes=wide, count=3), FIRST)
+    for number in range(3):
+        body = bytes((number,)) + BODY[number:] + BODY[:number] + b"\0"
+        store.commit([candidate(campaign, d, number, 0, body) for d in DEVICES], [])
+        if number < 2:
+            seal(store, campaign, number)
+            left = everywhere(tmp_path)
+            assert left.count(body) == len(DEVICES)
+            assert number == 0 or left.count(b"\0" + BODY) == 0
+    if end == "last round":
+        seal(store, campaign, 2)
+    elif end == "closed":
+        store.close_campaign(campaign, FIRST)
+        seal(store, campaign, 2)
+        rounds.delete_expired(store, store.campaigns(), FIRST)
+    else:
+        store.withdraw([(campaign.id, device) for device in DEVICES])
+        assert store.unreleased(campaign.id, 0).tally.n == 0  # type: ignore[union-attr]
+    left = everywhere(tmp_path)
+    assert BODY[2:8] not in left
 
 
 @pytest.fixture

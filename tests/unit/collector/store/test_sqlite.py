@@ -94,8 +94,8 @@ def test_of_a_withdrawn_device_only_its_number_stays(
     (_, number, *known), forgotten = tables["device"]
     assert isinstance(number, int)
     assert number < 0
-    assert known == [FUEL, 1, 0]
-    assert forgotten == (campaign.id, 1, FORGOTTEN, 0, 0)
+    assert known == [FUEL, 1, 0, 0, b""]
+    assert forgotten == (campaign.id, 1, FORGOTTEN, 0, 0, 0, b"")
     store.drop_devices(campaign.id)
     assert rows(store.path)["device"] == []
 

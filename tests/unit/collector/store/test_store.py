@@ -12,7 +12,7 @@ import pytest
 
 from collector import ingest
 from collector.data_dir import DeviceKey
-from collector.errors import CollectorError, UnknownCampaign
+from collector.errors import CollectorError, NewerSchema, StorageFailure, UnknownCampaign
 from collector.links import Message
 from collector.records import POOLED, Campaign, Candidate, Refusal
 from collector.rounds import sealing
@@ -120,6 +120,58 @@ def test_an_attribute_cannot_change_after_a_sealing_or_a_restart(
         for device in (1, 2):
             other = candidate(campaign, device, 5, attribute=TOWN)
             assert list(again.commit([other], [])) == [CHANGED]
+
+
+# --- as many rounds, and as high a level, as a device can have ------------------------------------
+TOO_MANY = Outcome.TOO_MANY
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one batch", "one by one"])
+def test_a_device_answers_in_as_many_rounds_as_it_was_asked_to(
+    store: Store, engine: Engine, together: bool
+) -> None:
+    """Whichever rounds are sealed; a report that was counted is still only a duplicate."""
+    campaign = store.open_campaign(asked("once", min_reports=3, each=2), FIRST)
+    reports = [candidate(campaign, 1, number) for number in range(3)]
+    batches = [reports] if together else [[report] for report in reports]
+    found = [outcome for batch in batches for outcome in store.commit(batch, [])]
+    assert found == [ACCEPTED, ACCEPTED, TOO_MANY]
+    for number in range(2):
+        seal(store, campaign, number)
+        again = [*reports[number + 1 :], candidate(campaign, 2, 2)]
+        expected = [DUPLICATE, TOO_MANY, ACCEPTED] if number == 0 else [TOO_MANY, DUPLICATE]
+        assert list(store.commit(again, [])) == expected
+    with closing(engine.open()) as other:
+        assert list(other.commit([candidate(campaign, 1, 7)], [])) == [TOO_MANY]
+        assert other.outcomes(campaign.id, 2)[TOO_MANY] == 3
+
+
+def nested_report(campaign: Campaign, device: int, number: int, level: int) -> Candidate:
+    body = campaign.manifest.mechanisms[0].counted.encode(1)
+    return candidate(campaign, device, number, 0, bytes((level - 1,)) + body)
+
+
+def test_a_level_rises_by_one_a_round_at_most(store: Store) -> None:
+    """Whoever was first heard at level 1 in round 1 is at level 2 in round 2, or still at 1."""
+    campaign = store.open_campaign(asked("nested"), FIRST)
+    store.commit([nested_report(campaign, d, 1, 1) for d in range(2)], [])
+    for number in range(2):
+        seal(store, campaign, number)
+    batch = [(0, 3), (1, 2), (2, 3)]
+    outcomes = store.commit([nested_report(campaign, d, 2, level) for d, level in batch], [])
+    assert list(outcomes) == [Outcome.BAD_LEVEL, ACCEPTED, ACCEPTED]
+
+
+def test_a_level_that_skips_is_taken_out_if_both_rounds_were_open(store: Store) -> None:
+    campaign = store.open_campaign(asked("nested"), FIRST)
+    for number, level in ((2, 3), (1, 1)):
+        batch = [nested_report(campaign, 0, number, level), nested_report(campaign, 1, number, 1)]
+        assert list(store.commit(batch, [])) == [ACCEPTED, ACCEPTED]
+    for number in range(3):
+        seal(store, campaign, number)
+    assert store.outcomes(campaign.id, 2) == {ACCEPTED: 1, Outcome.BAD_LEVEL: 1}
+    assert store.tallies(campaign.id, 2)[0].n == 1
+    assert store.received() == sum(store.outcomes().values()) == 4
 
 
 # --- sealed is final (I10) ----------------------------------------------------------------------
@@ -250,6 +302,27 @@ def test_a_change_from_elsewhere_is_noticed(
     assert store.revoked() == frozenset()
 
 
+def test_a_running_worker_stops_when_a_newer_version_has_changed_the_database(
+    store: Store, campaign: Campaign, engine: Engine
+) -> None:
+    """It writes nothing more, and learns why when it enlists again, if not before."""
+    store.enlist("worker")
+    store.commit([candidate(campaign, 1)], [])
+    before = store.received()
+    engine.upgrade()
+    attempts: list[Callable[[], object]] = [
+        lambda: store.commit([candidate(campaign, 2)], []),
+        lambda: store.withdraw([(campaign.id, 1)]),
+        lambda: seal(store, campaign, 0),
+    ]
+    for attempt in attempts:
+        with pytest.raises((NewerSchema, StorageFailure)):
+            attempt()
+    assert (store.received(), store.last_sealed(campaign.id)) == (before, None)
+    with pytest.raises(NewerSchema, match="what was not committed was not acknowledged"):
+        store.enlist("worker")
+
+
 # --- as a whole or not at all -------------------------------------------------------------------
 class Interrupted(Exception):
     """Raised inside a sealing, after some of its steps."""
@@ -367,7 +440,8 @@ class Opened:
 
     def __init__(self, store: Store, reporting: str, key: DeviceKey, min_reports: int = 1) -> None:
         self.store = store
-        manifest = asked(reporting, min_reports=min_reports)
+        each = 8 if reporting == "once" else None
+        manifest = asked(reporting, min_reports=min_reports, each=each)
         self.campaign: Campaign = store.open_campaign(manifest, FIRST)
         self.known = open_campaigns(self.campaign, key)
         self.key = key
