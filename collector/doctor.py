@@ -13,12 +13,12 @@ from collector.brokers.credentials import server_expires
 from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import DeviceKey, client_id, read_store
 from collector.errors import CollectorError
-from collector.health import Health, examine
+from collector.health import LEAST_DAYS, RENEW, Health, examine, findings
 from collector.links.mqtt import NOT_SHARED, PahoLink
 from collector.links.stream import inspect_stream
 from collector.settings import Settings
 from protocol_spec import AllomfreeError, Topics
-from protocol_spec.programs.cli import Finding
+from protocol_spec.programs.cli import Finding, warned
 from protocol_spec.programs.mqtt import MQTT_5
 from protocol_spec.programs.settings import BrokerUrl
 from protocol_spec.programs.system import exposed_mode, random_client_id, synchronised
@@ -27,22 +27,23 @@ from protocol_spec.programs.system import exposed_mode, random_client_id, synchr
 def examine_all(settings: Settings) -> list[Finding]:
     """All checks. Nothing is changed."""
     health = examine(settings.data_dir)
-    return [
-        *_data(settings),
-        Finding("service", health.well, health.finding),
-        _clock(health),
-        *_broker(settings),
-    ]
+    service, *warnings = findings(settings.data_dir, health)
+    if not health.running:  # as after `restore`: then there is nothing wrong with it yet
+        service = warned(service.what, service.text, service.step)
+    clock = [] if any(each.what == "clock" for each in warnings) else [_clock()]
+    return [*_data(settings), service, *warnings, *clock, *_broker(settings, health)]
 
 
 def _data(settings: Settings) -> Iterator[Finding]:
     place = settings.data_dir
     if not place.exists():
-        yield Finding("data", False, f"{place} does not exist; open a campaign first")
+        step = "Open a campaign first: allomfree-collector open MANIFEST"
+        yield Finding("data", False, f"{place} does not exist", step)
         return
-    private, remedy = exposed_mode(place) is None, f"run: chmod 700 {place}"
-    text = f"{place} is private" if private else f"other users can read {place}; {remedy}"
-    yield Finding("data", private, text)
+    if exposed_mode(place) is None:
+        yield Finding("data", True, f"{place} is private")
+    else:
+        yield Finding("data", False, f"other users can read {place}", f"Run: chmod 700 {place}")
     try:
         with closing(read_store(place, settings.store)) as store:
             known, received = store.campaigns(), store.received()
@@ -50,11 +51,17 @@ def _data(settings: Settings) -> Iterator[Finding]:
     except CollectorError as error:
         yield Finding("database", False, str(error))
         return
-    yield Finding(
-        "database", sound, "every message received has one outcome" if sound else "damaged"
-    )
-    names = ", ".join(c.name for c in known if c.closed is None)
-    yield Finding("campaigns", bool(known), names or "none open; see `open`")
+    if sound:
+        yield Finding("database", True, "every message received has one outcome")
+    else:
+        step = "Restore the last backup: allomfree-collector restore DIRECTORY"
+        yield Finding("database", False, "some messages have no outcome: it is damaged", step)
+    if known:
+        names = ", ".join(c.name for c in known if c.closed is None)
+        yield Finding("campaigns", True, names or "all are closed")
+    else:
+        step = "Open one: allomfree-collector open MANIFEST"
+        yield warned("campaigns", "none was opened yet", step)
     key = place / "device.key"
     try:
         if received or key.exists():
@@ -65,23 +72,24 @@ def _data(settings: Settings) -> Iterator[Finding]:
         yield Finding("device key", False, str(error))
 
 
-def _clock(health: Health) -> Finding:
-    """Rounds end by this clock. That it is not synchronised is no fault yet; signs of error are."""
-    hint = "" if health.beat is None else health.beat.status.clock
-    if hint:
-        return Finding("clock", False, f"{hint}; compare it with another clock, or set up NTP")
-    synchronisation = {
-        True: "the system clock is synchronised",
-        False: "the system clock isn't synchronised, and rounds end by it: set up NTP",
-        None: "the system does not report whether its clock is synchronised",
-    }
-    return Finding("clock", True, synchronisation[synchronised()])
+def _clock() -> Finding:
+    """Rounds end by this clock. That it is not synchronised is no fault yet."""
+    known = synchronised()
+    if known is False:
+        text = "the system clock isn't synchronised, and rounds end by it"
+        return warned("clock", text, "Set up NTP")
+    text = "does not report whether its clock is synchronised"
+    return Finding("clock", True, f"the system {text}" if known is None else "it is synchronised")
 
 
-def _broker(settings: Settings) -> Iterator[Finding]:
+def _broker(settings: Settings, health: Health) -> Iterator[Finding]:
+    ours = settings.broker is None  # an embedded broker, unless another is configured here
     try:
-        if (settings.broker_dir / "port").exists() or BrokerDirectory.exists(settings.broker_dir):
-            settings, _ = choose_broker(settings)  # a check must not set up an embedded broker
+        if BrokerDirectory.exists(settings.broker_dir):
+            settings, embedded = choose_broker(settings)
+            ours = embedded is not None
+        elif (settings.broker_dir / "port").exists():  # a check must not set up an embedded broker
+            settings, _ = choose_broker(settings)
         broker = settings.required_broker()
         yield from _streams(settings)
         if settings.username is not None:
@@ -93,7 +101,11 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         )
         link.connect()
     except (AllomfreeError, OSError) as error:
-        yield Finding("broker", False, str(error))
+        if ours and not health.running:
+            step = "Start it, then check again: allomfree-collector run"
+            yield warned("broker", "not checked: the collector starts it", step)
+        else:
+            yield Finding("broker", False, str(error))
         return
     yield _answers(broker, link)
     yield from _shared(settings, link)
@@ -131,16 +143,20 @@ def _configured(settings: Settings, broker: BrokerUrl) -> Iterator[Finding]:
     free = not running or plan.kind == "nats"
     yield from AccessProbe(configured, broker).examine(collector_free=free)
     # Some limits show only after days or gigabytes: at least the files must be right.
-    altered, text = configured.altered(), "as broker-config writes it"
+    altered = configured.altered()
+    again = f"allomfree-collector broker-config {plan.kind}"
     if altered:
-        remedy = f"run: allomfree-collector broker-config {plan.kind}"
-        text = f"{' and '.join(altered)} in {path} differ; {remedy}"
-    yield Finding("configuration", not altered, text)
-    where = f"{plan.bind} only, port {plan.port}"
+        text = f"{' and '.join(altered)} in {path} differ from what broker-config writes"
+        yield Finding("configuration", False, text, f"Run: {again}")
+    else:
+        yield Finding("configuration", True, "as broker-config writes it")
+    where, step = f"{plan.bind} only, port {plan.port}", ""
     if plan.everywhere:
-        advice = "for one network only, run broker-config again with --bind ADDRESS"
-        where = f"EVERY interface, port {plan.port}; {advice}"
-    yield Finding("listener", True, where)
+        where, step = (
+            f"EVERY interface, port {plan.port}",
+            f"For one network: {again} --bind ADDRESS",
+        )
+    yield Finding("listener", True, where, step)
     if plan.kind == "nats":
         yield _sessions(configured)
     yield _certificate(configured)
@@ -154,24 +170,20 @@ def _sessions(configured: BrokerDirectory) -> Finding:
     counts = f"{found} stored subscriptions, {enrolled} enrolled devices"
     if found <= 16 + 4 * enrolled:
         return Finding("sessions", True, counts)
-    return Finding(
-        "sessions",
-        False,
-        f"{counts}: a client leaves sessions behind. Revoke it, stop the collector, delete {store} "
-        "and start it again: devices send again what is missing",
+    step = (
+        f"Revoke that client, stop the collector, delete {store} and start it again: devices send "
+        "again what is missing"
     )
+    return Finding("sessions", False, f"{counts}: a client leaves sessions behind", step)
 
 
 def _certificate(configured: BrokerDirectory) -> Finding:
     expires = server_expires(configured.path / "tls")
     if expires is None:
-        return Finding("certificate", False, "the broker's certificate cannot be read")
+        return Finding("certificate", False, "the broker's certificate cannot be read", RENEW)
     left = int((expires - time.time()) // 86_400)
-    advice = ""
-    if left < RENEW_DAYS:
-        how = "" if configured.plan.own_certificate else " with --server-cert"
-        advice = f"; run broker-config again{how} to renew it"
-    return Finding("certificate", left >= 30, f"the broker's is valid for {left} more days{advice}")
+    text = f"the broker's is valid for {left} more days"
+    return Finding("certificate", left >= LEAST_DAYS, text, RENEW if left < RENEW_DAYS else "")
 
 
 def _streams(settings: Settings) -> Iterator[Finding]:
@@ -215,5 +227,5 @@ def _manifests(settings: Settings, link: PahoLink) -> Iterator[Finding]:
         found.update({m.topic: m.payload for m in link.step(0.1) if m.topic is not None})
     for topic, campaign in wanted.items():
         right = found.get(topic) == campaign.manifest.to_bytes()
-        missing = "devices cannot find its manifest; is the service running with this broker?"
-        yield Finding(campaign.name, right, "can be joined" if right else missing)
+        text, step = "devices cannot find its manifest", "Is the collector using this broker?"
+        yield Finding(campaign.name, right, *(("can be joined",) if right else (text, step)))

@@ -11,17 +11,24 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any, Final, TypedDict
 
+from protocol_spec.programs.cli import Finding, warned
 from protocol_spec.programs.system import overwrite
 
 HEARTBEAT_FILE: Final = "heartbeat"
 EVERY_SECONDS: Final = 2.0
 STALE_SECONDS: Final = 30.0
+LEAST_FREE: Final = 1 << 30  # bytes; a smaller disk is nearly full with a twentieth of it left
+LEAST_DAYS: Final = 30
+RENEW: Final = (
+    "Renew it: run `allomfree-collector broker-config` again, with --server-cert if needed"
+)
 SHOWN: Final = 8  # campaigns that wait, in the heartbeat
 OUTDATED: Final = (
     "the broker's configuration was changed, and the running collector does not use it yet. It "
@@ -61,6 +68,10 @@ class Status:
     since: float = field(default_factory=time.time)
     broker_dir: str = ""  # where the broker in use was configured; empty if not here
     broker_config: str = ""  # the fingerprint of its configuration
+    plaintext: str = ""  # the broker's address, if others can read what is sent to it
+    certificate: float = 0.0  # when the broker's expires; 0 if that is not known
+    page: str = ""  # why the page is not at its usual address
+    unproven: dict[str, int] = field(default_factory=dict)  # by campaign: its last such round
     worker: int = 0  # its number, if several share a store
     leads: bool = False  # whether it is the one that seals and publishes
 
@@ -109,9 +120,13 @@ class Heartbeat:
         self._next = 0.0
         self._trouble: str | None = None
 
+    @property
+    def due(self) -> bool:
+        return time.monotonic() >= self._next
+
     def beat(self, status: Status) -> None:
         """Write, if it is time or the trouble changed."""
-        if time.monotonic() < self._next and status.trouble == self._trouble:
+        if not self.due and status.trouble == self._trouble:
             return
         self._trouble = status.trouble
         self._next = time.monotonic() + self._every_seconds
@@ -141,13 +156,46 @@ def examine(directory: Path, clock: Callable[[], float] = time.time) -> Health:
         return Health(False, OUTDATED, beat)
     if beat.status.trouble:
         return Health(False, beat.status.trouble, beat)
-    remarks = ["connected and counting"]  # and what is no fault of the collector
-    if beat.status.waiting:
-        names = ", ".join(list(beat.status.waiting)[:SHOWN])
-        remarks.append(f"a round past its deadline waits for the broker: {names}")
-    if beat.status.clock:
-        remarks.append(beat.status.clock)
-    return Health(True, "; ".join(remarks), beat)
+    return Health(True, "connected and counting", beat)
+
+
+def findings(
+    directory: Path, health: Health, free: Callable[[Path], tuple[int, int, int]] = disk_usage
+) -> list[Finding]:
+    """The service, and what is no fault of it yet but will be."""
+    step = "" if health.well else "See: allomfree-collector doctor"
+    if not health.running:
+        step = "Start it: allomfree-collector run"
+    found = [Finding("service", health.well, health.finding, step)]
+    if health.beat is not None:
+        found += _warnings(health.beat.status)
+    with suppress(OSError):
+        size, _, left = free(directory)
+        if left < min(LEAST_FREE, size // 20):
+            text = f"the data directory's disk has {left / 1e6:,.0f} MB left of {size / 1e6:,.0f}"
+            found.append(warned("disk", text, "Free some space, or move the data directory"))
+    return found
+
+
+def _warnings(status: Status) -> Iterator[Finding]:
+    if status.waiting:
+        names = ", ".join(list(status.waiting)[:SHOWN])
+        text = f"a round past its deadline waits for the broker: {names}"
+        yield warned("sealing", text, "If this persists: allomfree-collector doctor")
+    for name, number in status.unproven.items():
+        text = f"round {number} of {name} was sealed without proof that the broker held no more"
+        yield warned("sealing", text, "What was counted stands. See: allomfree-collector doctor")
+    if status.clock:
+        step = "Compare it with another clock, or set up NTP"
+        yield warned("clock", status.clock, step)
+    if status.page:
+        yield warned("page", status.page, "Choose its address with --listen, or free the port")
+    if status.plaintext:
+        text = f"what is sent to {status.plaintext} is not encrypted, and it is not this machine"
+        yield warned("broker", text, "Use mqtts://. See: allomfree-collector broker-config")
+    if status.certificate and (days := (status.certificate - time.time()) / 86_400) < LEAST_DAYS:
+        text = f"the broker's is valid for {days:.0f} more days" if days > 0 else "it has expired"
+        yield warned("certificate", text, RENEW)
 
 
 def fingerprint(directory: Path) -> str:

@@ -352,6 +352,8 @@ class Leader:
         results = seal(self._store, campaign, number, int(self._clock.now()))
         if not self.drain.is_drained((campaign.id, number)):
             log.warning(UNPROVEN, campaign.name, number, campaign.manifest.rounds.drain)
+            last = {**self._status.unproven, campaign.name: number}
+            self._status.unproven = dict(list(last.items())[-SHOWN:])
         self._options.trace("sealed")
         for result in results:
             self._options.emit(campaign, result)

@@ -37,6 +37,7 @@ from collector.data_dir import existing_store, make_private, open_store, read_st
 from collector.errors import CollectorError
 from collector.health import examine, fingerprint
 from collector.settings import Settings
+from protocol_spec import is_trial
 from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.invitation import check_labels, read_invitation
 from protocol_spec.programs.output import quoted
@@ -339,7 +340,8 @@ def _labels(given: Iterable[str]) -> dict[str, str]:
 
 
 def _invited_to(settings: Settings, campaign: str | None) -> str:
-    """The full name of the campaign; empty if none is named, and not exactly one is open."""
+    """The full name of the campaign; empty if none is named, and not exactly one is open apart from
+    trials."""
     try:
         with closing(read_store(settings.data_dir, settings.store)) as store:
             found = [store.campaign(campaign)] if campaign else store.campaigns()
@@ -347,7 +349,11 @@ def _invited_to(settings: Settings, campaign: str | None) -> str:
         if campaign:
             raise
         found = []
-    known = [each.manifest.full_name for each in found if each.closed is None]
+    known = [
+        each.manifest.full_name
+        for each in found
+        if each.closed is None and (campaign or not is_trial(each.manifest))
+    ]
     if campaign and not known:
         raise CollectorError(f"{found[0].name} is closed; nothing was enrolled")
     return known[0] if len(known) == 1 else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from collector.commands.options import command, show
-from collector.health import examine
+from collector.health import examine, findings
 from collector.settings import Settings
 from protocol_spec.programs.cli import AS_JSON
 
@@ -18,13 +18,15 @@ from protocol_spec.programs.cli import AS_JSON
 def health(settings: Settings, as_json: bool) -> None:
     """Exit 0 if the collector is connected and counting.
 
-    Otherwise say why not, and exit 1.
+    Otherwise say why not, and exit 1. Warnings are what will become a fault.
 
     \b
     allomfree-collector health
     """
     found = examine(settings.data_dir)
-    show(found.facts(), as_json, lambda _: found.finding)
+    lines = findings(settings.data_dir, found)
+    facts = found.facts() | {"findings": [each.facts() for each in lines]}
+    show(facts, as_json, lambda _: "\n".join(map(str, lines)))
     sys.exit(0 if found.well else 1)
 
 
@@ -38,7 +40,7 @@ def doctor(settings: Settings, as_json: bool) -> None:
     """
     from collector.doctor import examine_all  # noqa: PLC0415 - loads the MQTT client
 
-    findings = examine_all(settings)
-    show([f.facts() for f in findings], as_json, lambda _: "\n".join(map(str, findings)))
-    if any(not f.ok for f in findings):
+    found = examine_all(settings)
+    show([f.facts() for f in found], as_json, lambda _: "\n".join(map(str, found)))
+    if any(not f.ok for f in found):
         sys.exit(1)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 import click
@@ -19,6 +20,7 @@ from collector.brokers.choose import (
     grant_campaigns,
     grant_discovery,
 )
+from collector.brokers.credentials import server_expires
 from collector.brokers.directory import BrokerDirectory
 from collector.commands.broker import reloaded_text
 from collector.commands.options import CAMPAIGN, command, show
@@ -89,9 +91,9 @@ class _Running:
         return self._stack.enter_context(closing(opened))
 
     @cached_property
-    def _page(self) -> list[Supervised]:
-        page = page_process(self._settings)
-        return [] if page is None else [self._stack.enter_context(page)]
+    def _page(self) -> tuple[list[Supervised], str]:
+        page, note = page_process(self._settings)
+        return [] if page is None else [self._stack.enter_context(page)], note
 
     def _emit(self, campaign: Campaign, result: Result) -> None:
         if not self._quiet:
@@ -115,13 +117,17 @@ class _Running:
             _reload(grant_campaigns(known, [c.name for c in self._store.campaigns()]))
             key = device_key(known, self._store)
             service = service_for(known, self._store, key, self._emit, embedded)
-            children += self._page  # only now: a service that cannot collect shows no page
-            service.status.broker_config = watch.in_use
-            service.status.broker_dir = str(known.broker_dir.absolute()) if watch.in_use else ""
+            page, note = self._page  # only now: a service that cannot collect shows no page
+            children += page
+            status = service.status
+            status.page, status.broker_config = note, watch.in_use
+            status.broker_dir = str(known.broker_dir.absolute()) if watch.in_use else ""
+            broker = known.required_broker()
+            status.plaintext = "" if broker.tls or broker.is_loopback else str(broker)
             notify_systemd("READY=1")
             service.run(
                 lambda: stopping() or watch.changed(),
-                lambda: _each_turn(service.status, self._heartbeat, children),
+                lambda: _each_turn(status, self._heartbeat, children),
             )
 
 
@@ -134,6 +140,8 @@ def _reload(changed: BrokerDirectory | None) -> None:
 def _each_turn(status: Status, heartbeat: Heartbeat, children: list[Supervised]) -> None:
     for child in children:
         child.supervise()
+    if heartbeat.due and status.broker_dir:
+        status.certificate = server_expires(Path(status.broker_dir) / "tls") or 0.0
     trouble = status.trouble or next((child.trouble for child in children if child.trouble), "")
     heartbeat.beat(replace(status, trouble=trouble))
     state = trouble or f"{status.accepted} reports accepted"

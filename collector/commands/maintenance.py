@@ -11,6 +11,7 @@ import click
 
 from collector import backup as backups
 from collector.backup import Contents
+from collector.brokers.directory import BrokerDirectory
 from collector.commands.options import FILE, YES, Facts, command, confirm, show
 from collector.data_dir import make_private
 from collector.data_dir import migrate as move
@@ -82,10 +83,19 @@ def restore(
             f"Restored to {settings.data_dir}: {_contents(facts)}.\n"
             f"What was counted since {instant(found.made)} is lost: devices have their receipts "
             "and do not send it again.\n"
+            f"{_start_broker(settings)}"
             "Next: allomfree-collector doctor\n"
             "Then: allomfree-collector run"
         )
     show(facts, as_json, lambda _: text)
+
+
+def _start_broker(settings: Settings) -> str:
+    """mosquitto has to run before it can be checked; `run` starts NATS."""
+    path = settings.broker_dir.absolute()
+    if not BrokerDirectory.exists(path) or BrokerDirectory.load(path).plan.kind == "nats":
+        return ""
+    return f"Start the broker: mosquitto -c {shlex.quote(str(path / 'mosquitto.conf'))}\n"
 
 
 def _facts(settings: Settings, directory: Path, secrets: Path | None, found: Contents) -> Facts:

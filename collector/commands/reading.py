@@ -105,6 +105,7 @@ def watched(
 def status_text(facts: Facts) -> str:
     """The service, then every campaign."""
     lines = [f"service: {facts['service']}; {facts['received']:,} messages received"]
+    lines += [f"warn  {w['check']}: {w['finding']}\n      {w['next']}" for w in facts["warnings"]]
     for w in facts["workers"]:
         drained = "" if w["drained"] is None else f", drained {w['drained']:.0f} s ago"
         lines.append(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from collector.errors import StorageFailure, UnknownCampaign
-from collector.health import Health, examine
+from collector.health import Health, examine, findings
 from collector.opening import is_for_others, join_link, trial_warnings
 from collector.planning import LIARS, TARGET, warnings, why
 from collector.records import NO_CAMPAIGN, POOLED, Campaign
@@ -158,6 +158,7 @@ def overview(store: Store, directory: Path, now: float, campaign: str | None = N
     return {
         "service": health.finding,
         "healthy": health.well,
+        "warnings": [f.facts() for f in findings(directory, health) if f.warning],
         "received": store.received(),
         "campaigns": [campaign_status(store, c, now, health) for c in found],
         "elsewhere": _by_name(store.outcomes(NO_CAMPAIGN)),

@@ -13,6 +13,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -59,6 +60,7 @@ def link(address: Address, token: str | None) -> str:
 # --- the child ----------------------------------------------------------------------------------
 
 
+PORTS: Final = 20  # that are tried for the page
 TIMING: Final = Timing(stop_seconds=5.0)
 
 log = logging.getLogger("allomfree.page")
@@ -111,17 +113,26 @@ def page_command(settings: Settings, address: Address, descriptor: int) -> list[
     return [*words, *(word for option in given for word in option)]
 
 
-def page_process(settings: Settings) -> PageProcess | None:
-    """The page; none if it is off, or if nobody chose the port and it is taken."""
+def page_process(settings: Settings) -> tuple[PageProcess | None, str]:
+    """The page, unless it is off; and what the operator should know about its address.
+
+    If nobody chose the port and it is taken, the page gets the next free one.
+    """
     if settings.listen is None:
-        return None
-    try:
-        return PageProcess(settings, settings.listen)
-    except CollectorError as error:
-        if settings.listen is not PAGE:
-            raise
-        log.warning("%s; collecting without a page", error)
-        return None
+        return None, ""
+    if settings.listen is not PAGE:
+        return PageProcess(settings, settings.listen), ""
+    ports = range(PAGE.port, PAGE.port + PORTS)
+    page, note = None, f"there is none: ports {ports[0]} to {ports[-1]} cannot be used"
+    for port in ports:
+        with suppress(CollectorError):
+            page = PageProcess(settings, PAGE._replace(port=port))
+            note = f"port {PAGE.port} cannot be used; the page is at {link(page.address, None)}"
+            break
+    if page is not None and page.address == PAGE:
+        return page, ""
+    log.warning("page: %s", note)
+    return page, note
 
 
 # --- the token, needed wherever other machines can connect --------------------------------------

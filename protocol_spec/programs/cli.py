@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -76,6 +76,9 @@ class Verbs(MutableMapping[str, click.Command]):
                     f"Run: {install_command(self._extra)}"
                 ) from None
         return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.lines  # without loading it
 
     def __setitem__(self, name: str, command: click.Command) -> None:
         self._loaded[name] = command
@@ -148,30 +151,45 @@ def _started(program: str, environ: Mapping[str, str] = os.environ) -> str:
         return f"sudo -u '#{user}' {name}"
 
 
-# --- findings of `doctor` ------------------------------------------------------------------------
-
-
-class FindingFacts(TypedDict):
-    """One finding as `doctor --json` prints it."""
-
-    check: str
-    ok: bool
-    finding: str
+# --- findings of `doctor` and `health` -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked."""
+    """One thing that was checked, and what to do about it unless all is well. A warning is no
+    fault yet."""
 
     what: str
     ok: bool
     text: str
+    step: str = ""
+    warning: bool = False
+
+    @property
+    def level(self) -> str:
+        if not self.ok:
+            return "fail"
+        return "warn" if self.warning else "ok"
 
     def __str__(self) -> str:
-        return f"{'ok  ' if self.ok else 'FAIL'}  {self.what}: {self.text}"
+        mark = {"fail": "FAIL"}.get(self.level, self.level)
+        return f"{mark:<4}  {self.what}: {self.text}" + (
+            f"\n      {self.step}" if self.step else ""
+        )
 
-    def facts(self) -> FindingFacts:
-        return {"check": self.what, "ok": self.ok, "finding": self.text}
+    def facts(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "check": self.what,
+            "ok": self.ok,
+            "level": self.level,
+            "finding": self.text,
+            "next": self.step or None,
+        }
+
+
+def warned(what: str, text: str, step: str) -> Finding:
+    return Finding(what, True, text, step, warning=True)
 
 
 # --- the programs --------------------------------------------------------------------------------

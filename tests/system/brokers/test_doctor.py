@@ -23,7 +23,6 @@ from tests.support.collector_processes import Collection
 from tests.support.command_line import Cli
 
 GARDEN = "garden"
-NO_SERVICE = {"service"}  # what is wrong anyway where only a broker runs
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ def configured(setup: Setup, collection: Collection, *names: str, **more: Any) -
 def test_what_was_configured_is_in_order(cli: Cli, setup: Setup, collection: Collection) -> None:
     with configured(setup, collection):
         found = examine(cli, collection)
-    assert failed(found) == NO_SERVICE
+    assert failed(found) == set()
     assert found.keys() >= PROBES | LIMITS[setup.kind] | {"broker", "certificate"}
     assert "more days" in found["certificate"]["finding"]
 
@@ -184,11 +183,11 @@ def test_a_lax_broker_is_found_out(
         broker.spoil(*change)
     with broker:
         found = examine(cli, collection)
-    assert failed(found) == NO_SERVICE | {"configuration", *findings}
+    assert failed(found) == {"configuration", *findings}
     remedies = [found[finding]["finding"] for finding in findings]
     assert all("use the configuration that broker-config wrote" in text for text in remedies)
-    remedy = f"run: allomfree-collector broker-config {kind}"
-    assert remedy in found["configuration"]["finding"]
+    remedy = f"Run: allomfree-collector broker-config {kind}"
+    assert remedy in found["configuration"]["next"]
 
 
 LAX_READER = [f"allomfree/v1/canary/{end}" for end in ("up/+/report", "up/+/request", "pub/#")]
@@ -219,13 +218,13 @@ def test_a_reader_that_could_report_is_found_out(
     with broker.hurry():
         found = examine(cli, collection)
     assert found["a reader reads results"]["ok"]
-    assert failed(found) == NO_SERVICE | {"configuration"} | NO_READER_MAY
+    assert failed(found) == {"configuration"} | NO_READER_MAY
 
 
 def test_nats_without_its_limits(cli: Cli, collection: Collection) -> None:
     with configured(Setup("nats", "password"), collection, limited=False) as broker:
         found = examine(cli, collection)
-        assert failed(found) == NO_SERVICE | {"a device does not store messages"}
+        assert failed(found) == {"a device does not store messages"}
         with broker.client(AUDITOR) as late:
             late.subscribe(everything_of(CANARY_CAMPAIGN))
             assert late.receives(late.publish(f"allomfree/v1/{CANARY_CAMPAIGN}/pub/end"))
@@ -241,15 +240,19 @@ def test_sessions_left_behind_on_nats(cli: Cli, collection: Collection) -> None:
             with broker.client(GARDEN, client_id=f"left-{number}", clean=False) as client:
                 assert client.subscribe("allomfree/v1/+/pub/manifest", qos=1) == [True]
         found = examine(cli, collection)
-    assert failed(found) == NO_SERVICE | {"configuration", "sessions"}
+    assert failed(found) == {"configuration", "sessions"}
     assert "25 stored subscriptions, 1 enrolled devices" in found["sessions"]["finding"]
-    assert "devices send again what is missing" in found["sessions"]["finding"]
+    assert "devices send again what is missing" in found["sessions"]["next"]
 
 
 @pytest.mark.parametrize("setup", PASSWORDS)
 def test_a_broker_that_does_not_answer(cli: Cli, setup: Setup, collection: Collection) -> None:
+    """The embedded one is started by the collector: that it does not run yet is no fault."""
     ConfiguredBroker(setup, collection.data / "broker")
-    assert failed(examine(cli, collection)) == NO_SERVICE | {"broker"}
+    found = examine(cli, collection)
+    assert failed(found) == ({"broker"} if setup.kind == "mosquitto" else set())
+    warnings = {name for name, each in found.items() if each["level"] == "warn"}
+    assert warnings - {"clock"} == {"service"} | ({"broker"} - failed(found))
 
 
 # --- what it leaves -------------------------------------------------------------------------------
@@ -273,7 +276,7 @@ def test_it_leaves_nothing_behind_and_takes_nothing_away(
         with broker.client(GARDEN) as garden:
             waiting = {garden.publish(collection.topics.report(GARDEN)) for _ in range(5)}
         before = collection.look()
-        assert failed(examine(cli, collection)) == NO_SERVICE | spoiled
+        assert failed(examine(cli, collection)) == spoiled
         assert collection.look() == before
         with broker.client(AUDITOR) as auditor:
             auditor.subscribe(everything_of(CANARY_CAMPAIGN))

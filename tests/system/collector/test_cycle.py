@@ -226,7 +226,11 @@ def test_readme_works_as_it_is_written(tmp_path: Path) -> None:
     variables that are documented for that."""
     trial, real = (INSTALLS.sub("", block) for block in pasted())
     wait = "until allomfree-collector health > /dev/null; do sleep 0.2; done\n"
-    real = real.replace("allomfree-collector doctor", f"{wait}allomfree-collector doctor")
+    before, check, after = real.partition("allomfree-collector doctor")
+    device = (
+        'allomfree-edge join "$HOME"/.local/share/*/broker/invitations/kitchen.invitation --yes'
+    )
+    real = f"{before}{wait}{check}{after}{device}\n"
     script = f"set -eu\n{trial}{real}kill %%\nwait || true\n"
     done = in_an_empty_home(tmp_path, script)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -241,6 +245,7 @@ def test_readme_works_as_it_is_written(tmp_path: Path) -> None:
     assert done.stdout.count("ok    ") > 20
     assert "FAIL" not in done.stdout
     assert "nobody connects without a credential: refused" in done.stdout
+    assert "This device will answer 'fuel', for life." in done.stdout
 
 
 def in_an_empty_home(place: Path, script: str) -> subprocess.CompletedProcess[str]:

@@ -128,7 +128,7 @@ def test_a_clock_that_is_set_ahead(
     wait_until_open(collection, broker.port)
     collection.pass_deadline()
     run.wait_for("the clock was set ahead")
-    wait_until(lambda: "set ahead" in examine(collection.data).finding)
+    wait_until(lambda: "set ahead" in facts("health", "--data-dir", collection.data)["clock"])
     wait_until(
         lambda: (
             "clock"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.health import examine
+from collector.health import examine, findings
 from collector.settings import PAGE
 from collector.web.live import LIMITS
 from collector.web.server import NICE
@@ -185,16 +185,19 @@ def test_a_collector_that_stops_ends_its_page_with_readers_attached(
     connection.close()
 
 
-def test_it_collects_without_a_page_if_nobody_named_the_port_and_it_is_taken(
-    fresh: Path,
-) -> None:
+def test_the_next_free_port_if_nobody_named_one_and_it_is_taken(fresh: Path) -> None:
+    """It is said in the log, and by `health` and `status` for as long as it is so."""
     with ExitStack() as stack:
         with suppress(OSError):  # then somebody else has it, which serves as well
             stack.enter_context(socket.create_server(PAGE))
         process = CollectorProcess(fresh, *NOBODY)
         process.command = [word for word in process.command if word not in ("--listen", "off")]
         with process:
-            process.wait_for(f"{PAGE} cannot be listened on: Address already in use")
-            process.wait_for("collecting without a page")
+            process.wait_for(f"port {PAGE.port} cannot be used; the page is at http://127.0.0.1:")
             wait_until(lambda: examine(fresh).running)
-            assert process.is_running
+            beat = examine(fresh).beat
+            assert beat is not None
+            port = int(beat.status.page.strip("/").rpartition(":")[2])
+            socket.create_connection(("127.0.0.1", port)).close()
+            health = findings(fresh, examine(fresh))
+            assert [each.text for each in health if each.what == "page"] == [beat.status.page]

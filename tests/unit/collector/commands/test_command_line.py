@@ -10,7 +10,9 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ import pytest
 from collector.commands import main
 from collector.data_dir import only_service, read_store
 from collector.errors import CollectorError, StorageFailure
-from collector.health import Heartbeat, Status
+from collector.health import Health, Heartbeat, Status, findings
 from collector.opening import OperatorKey
 from collector.records import Campaign
 from collector.settings import SETTINGS
@@ -149,7 +151,49 @@ def test_health(cli: Cli, data: Path, used: Campaign) -> None:
     assert json.loads(silent.stdout)["finding"].startswith("no collector is running")
     Heartbeat(data).beat(Status(connected=True, trouble=""))
     assert facts_of(cli("health", "--data-dir", data, "--json"))["healthy"] is True
-    assert cli("health", "--data-dir", data).stdout == "connected and counting\n"
+    shown = cli("health", "--data-dir", data).stdout
+    assert shown.splitlines()[0] == "ok    service: connected and counting"
+
+
+def test_what_health_and_status_warn_of(cli: Cli, data: Path, used: Campaign) -> None:
+    """Each with its next step; none is a fault, so the exit code stays 0."""
+    trouble = Status(
+        connected=True,
+        trouble="",
+        waiting={"heat": {"round": 1, "until": None, "why": "the broker"}},
+        unproven={"heat": 3},
+        clock="the clock was set ahead",
+        page="port 9180 cannot be used",
+        plaintext="mqtt://broker.example:1883",
+        certificate=time.time() + 86_400 * 29.5,
+    )
+    Heartbeat(data).beat(trouble)
+    done = cli("health", "--data-dir", data)
+    assert done.exit_code == 0
+    shown = done.stdout.replace("\n      ", " -> ").splitlines()
+    rest = [line for line in shown[1:] if "disk" not in line]
+    assert [line.split(":")[0] for line in rest] == [
+        "warn  sealing", "warn  sealing", "warn  clock", "warn  page", "warn  broker",
+        "warn  certificate",
+    ]  # fmt: skip
+    assert all(" -> " in line for line in rest), rest
+    status = cli("status", "--data-dir", data).stdout.replace("\n      ", " -> ")
+    assert all(line in status for line in rest)
+    Heartbeat(data).beat(replace(trouble, trouble="the disk is full"))
+    failed = cli("health", "--data-dir", data)
+    assert failed.exit_code == 1
+    assert failed.stdout.startswith("FAIL  service: the disk is full\n      See: ")
+
+
+def test_a_disk_that_is_nearly_full(data: Path) -> None:
+    health = Health(True, "connected and counting")
+
+    def warns(size: int, left: int) -> bool:
+        found = findings(data, health, lambda _: (size, size - left, left))
+        return any(each.what == "disk" and each.level == "warn" for each in found)
+
+    assert [warns(10**12, left) for left in (2**30 - 1, 2**30)] == [True, False]
+    assert [warns(10**9, left) for left in (10**9 // 20 - 1, 10**9 // 20)] == [True, False]
 
 
 def test_doctor(cli: Cli, data: Path, used: Campaign) -> None:
