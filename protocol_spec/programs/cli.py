@@ -198,6 +198,7 @@ def warned(what: str, text: str, step: str) -> Finding:
 AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 STYLE: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 96}
 SHARED: Final = "Connection and settings"
+HELP_ALL: Final = "allomfree.help_all"
 LONGEST_MESSAGE: Final = 2000  # characters of an error, however much it quotes
 
 log = logging.getLogger("allomfree.commands")
@@ -237,7 +238,7 @@ class Program(click.Group):
 
 
 class SettingsCommand(click.Command):
-    """A command whose help shows its own options first and the shared ones in a group below."""
+    """A command whose `--help` shows its own options, and `--help-all` also the shared ones."""
 
     def __init__(self, *args: Any, shared: frozenset[str] = frozenset(), **options: Any) -> None:
         super().__init__(*args, **options)
@@ -245,11 +246,19 @@ class SettingsCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
-        own = [p for p in options if p.name not in self.shared]
-        shared = [p for p in options if p.name in self.shared]
-        for title, group in (("Options", own), (SHARED, shared)):
+        groups = [("Options", [p for p in options if p.name not in self.shared])]
+        if ctx.meta.get(HELP_ALL):
+            groups.append((SHARED, [p for p in options if p.name in self.shared]))
+        for title, group in groups:
             with formatter.section(title):
                 formatter.write_dl([row for p in group if (row := p.get_help_record(ctx))])
+
+
+def _help_all(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        context.meta[HELP_ALL] = True
+        click.echo(context.get_help())
+        context.exit()
 
 
 def command_of(
@@ -265,6 +274,10 @@ def command_of(
     text = f"Configuration file.  [default: ~/.config/{file} or /etc/{file}]"
     config_option = click.Option(["--config"], type=click.Path(path_type=Path), help=text)
     shared = [config_option, *map(_option, settings)]
+    help_all = click.Option(
+        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all,
+        help="Also show connection and settings, which every command takes.",
+    )  # fmt: skip
     in_group = frozenset(["config", *names])
 
     def decorate(function: Function) -> click.Command:
@@ -281,7 +294,7 @@ def command_of(
         update_wrapper(resolved, function)  # with the options that were declared on it
         return click.command(
             cls=SettingsCommand,
-            params=[*shared],
+            params=[*shared, help_all],
             shared=in_group,
             short_help=(function.__doc__ or "").strip().splitlines()[0],
             context_settings=STYLE,

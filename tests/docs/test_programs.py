@@ -89,7 +89,7 @@ def test_every_command_and_option_is_in_the_pages_and_has_an_example(
     found, row = program.main.commands[command], program.row(command)
     assert f"{program.name} {command}" in read(program.guide)
     assert f"{program.name} {command}" in (found.help or "")
-    general = {"--config", *(setting.flag for setting in program.settings)}
+    general = {"--config", "--help-all", *(setting.flag for setting in program.settings)}
     flags = {flag for p in found.params for flag in p.opts if flag.startswith("--")}
     assert flags - general == set(re.findall(r"--[a-z-]+", row[2]))
     assert all(p.help for p in found.params if isinstance(p, click.Option))
