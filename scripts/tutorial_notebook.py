@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,53 +30,29 @@ BASH: Final = "%%bash\n"
 HERE: Final = "%cd -q .."  # a notebook runs in docs/, the tutorial in the directory above
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Text, or a program with its output."""
-
-    source: str
-    code: bool = False
-    printed: str = ""
-
-
-def cells(tutorial: str) -> list[Cell]:
-    """The tutorial as cells; a block of output belongs to the one before it."""
-    made: list[Cell] = [Cell(HERE, code=True)]
-    for cell in _pieces(tutorial):
-        if cell.code and not cell.source:
-            made[-1] = replace(made[-1], printed=cell.printed)
-        elif cell.source.strip():
-            made.append(cell)
-    return made
-
-
-def _pieces(tutorial: str) -> Iterator[Cell]:
+def notebook(tutorial: str) -> str:
+    """The notebook as Jupyter keeps it."""
+    cells: list[dict[str, Any]] = [_cell(HERE, code=True)]
     end = 0
     for found in BLOCK.finditer(tutorial):
         language, body = found[1], found[2]
         if language not in ("", "sh", "console", "python"):
             continue  # it stays in the text around it
-        yield Cell(tutorial[end : found.start()])
+        cells.append(_cell(tutorial[end : found.start()]))
         end = found.end()
-        yield _block(language, body)
-    yield Cell(tutorial[end:])
-
-
-def _block(language: str, body: str) -> Cell:
-    if language == "console":
         lines = body.splitlines(keepends=True)
-        commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        printed = [line for line in lines if not line.startswith("$ ")]
-        return Cell(BASH + "".join(commands), code=True, printed="".join(printed))
-    if language == "":
-        return Cell("", code=True, printed=body)
-    return Cell((BASH if language == "sh" else "") + body, code=True)
-
-
-def notebook(tutorial: str) -> str:
-    """The notebook as Jupyter keeps it."""
+        printed = [line for line in lines if not (language == "console" and line[:2] == "$ ")]
+        if language == "console":
+            typed = "".join(line[2:] for line in lines if line[:2] == "$ ")
+            cells.append(_cell(BASH + typed, code=True, printed=printed))
+        elif language:
+            cells.append(_cell((BASH if language == "sh" else "") + body, code=True))
+        else:  # the output of the block before it
+            cells.pop()
+            cells[-1] = _cell("".join(cells[-1]["source"]), code=True, printed=printed)
+    kept = [cell for cell in [*cells, _cell(tutorial[end:])] if "".join(cell["source"]).strip()]
     made = {
-        "cells": [_as_json(i, cell) for i, cell in enumerate(cells(tutorial))],
+        "cells": [{**cell, "id": f"cell-{i}"} for i, cell in enumerate(kept)],
         "metadata": {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
@@ -88,15 +63,15 @@ def notebook(tutorial: str) -> str:
     return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
 
 
-def _as_json(number: int, cell: Cell) -> dict[str, Any]:
-    lines = cell.source.strip("\n").splitlines(keepends=True)
-    head: dict[str, Any] = {"id": f"cell-{number}", "metadata": {}, "source": lines}
-    if not cell.code:
-        return {"cell_type": "markdown", **head}
-    printed = cell.printed.splitlines(keepends=True)
-    stream = {"name": "stdout", "output_type": "stream", "text": printed}
+def _cell(source: str, *, code: bool = False, printed: Sequence[str] = ()) -> dict[str, Any]:
+    """Text, or a program with its output."""
+    lines = source.strip("\n").splitlines(keepends=True)
+    if not code:
+        return {"cell_type": "markdown", "metadata": {}, "source": lines}
+    stream = {"name": "stdout", "output_type": "stream", "text": list(printed)}
     outputs = [stream] if printed else []
-    return {"cell_type": "code", "execution_count": None, **head, "outputs": outputs}
+    more = {"execution_count": None, "outputs": outputs}
+    return {"cell_type": "code", "metadata": {}, "source": lines, **more}
 
 
 @click.command(help=__doc__)

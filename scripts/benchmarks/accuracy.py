@@ -25,11 +25,10 @@ from paper.gains import clip_and_renormalise
 from protocol_spec import as_drawn, calibrate
 from protocol_spec.estimation import Array, Channel, project_to_simplex
 from protocol_spec.mechanisms import Hashed, Nested, better_once, default_levels
+from simulation.campaigns import Simulated, as_reports
 from simulation.counts import Counts, memoized_fleet, sample_groups
-from simulation.depths import as_reports
-from simulation.fleet import Fleet
+from simulation.devices import Fleet
 from simulation.population import Behaviour, Dataset, change_probability, load
-from simulation.results import Simulated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,7 +3,6 @@ CPU time of short commands over that of Python doing nothing."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -218,23 +217,15 @@ def _import_ms(code: str, environment: dict[str, str]) -> float:
 
 
 def wire_sizes() -> Iterator[Measurement]:
-    """The longest payload there is for a domain of k values, and the same as JSON."""
+    """The longest payload there is for a domain of k values."""
     for form, limit in (
         *((BodyFormat(False, k), 20.0) for k in (2, 41, 256, 4096)),
         *((BodyFormat(True, k), 20 + k / 8) for k in (8, 41, 256, 4096)),
     ):
         body = form.encode(form.k - 1)
         report = Report(bytes(range(200, 208)), LAST_ROUND, LAST_ATTRIBUTE, body)
-        fields = {
-            "v": 1,
-            "digest": report.digest8.hex(),
-            "round": report.round,
-            "attribute": report.attribute,
-            "body": body.hex() if form.unary else form.to_number(body),
-        }
         name = f"payload, {'L-UE' if form.unary else 'L-GRR'}, k = {form.k}"
-        note = f"as JSON: {len(json.dumps(fields, separators=(',', ':')))}"
-        yield Measurement(name, len(report.encode()), "bytes", limit, note)
+        yield Measurement(name, len(report.encode()), "bytes", limit)
 
 
 def draw_time(directory: Path, draws: int = 200) -> Measurement:

@@ -27,9 +27,8 @@ from benchmarks.workload import manifest
 from collector.store.common import count_bodies
 from protocol_spec import ONE_TIME, Calibration, Randomiser, as_drawn, calibrate, calibrate_once
 from protocol_spec.estimation import Array, estimate
-from simulation import depths
-from simulation.bulk import BulkRandomiser, count
-from simulation.fleet import Fleet
+from simulation import campaigns
+from simulation.devices import BulkRandomiser, Fleet, count
 from simulation.population import Behaviour, Dataset, load
 from testbed.processes import TestbedError, peak_memory_mib
 
@@ -346,9 +345,9 @@ def simulate(depth: str, protocol: str, devices: int, seed: int) -> float:
     held = np.bincount(values_of(1 << 16), minlength=K) * devices >> 16
     begin = time.process_time()
     if depth == "statistics":
-        depths.as_statistics(asked, (held,), Behaviour(), rounds=1, seed=seed)
+        campaigns.as_statistics(asked, (held,), Behaviour(), rounds=1, seed=seed)
     else:
-        depths.as_reports(Fleet(asked, (held,), Behaviour(), seed, rounds=1))
+        campaigns.as_reports(Fleet(asked, (held,), Behaviour(), seed, rounds=1))
     return time.process_time() - begin
 
 

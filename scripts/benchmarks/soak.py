@@ -1,14 +1,11 @@
 """Whether a collector stays as it is: a constant rate of reports over TLS, with its page open.
 
-`allomfree-collector run` counts reports that come at a constant rate through NATS with TLS, round
-after round, while one reader holds the page's event stream open and others refresh the page. Memory
-and open files of both processes, and the sizes of database and write-ahead log, are sampled.
-
-The rule: the second half of the samples, after caches have filled, is cut into blocks, and each
-block's greatest value counts: a log that fills and is emptied has the same peak again and again,
-and blocks depend on each other less. Growth is the slope of Theil and Sen, the median of the slopes
-of all pairs of blocks, which a single jump does not move much, with Kendall's 95 % interval. A
-limit is broken when even the lower end of that interval is above it.
+Memory and open files of collector and page, and the sizes of database and write-ahead log, are
+sampled. The second half of the samples, after caches have filled, is cut into blocks, and each
+block's greatest value counts: a log that fills and is emptied has the same peak again and again.
+Growth is the slope of Theil and Sen, the median of the slopes of all pairs of blocks, which a single
+jump does not move much, with Kendall's 95 % interval. A limit is broken when even the lower end of
+that interval is above it.
 """
 
 from __future__ import annotations
@@ -18,17 +15,16 @@ import math
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from benchmarks.report import DOCS, Measurement
-from benchmarks.workload import get, manifest, page_readers
+from benchmarks.workload import manifest, trusting
 from collector.data_dir import open_store
 from protocol_spec import Manifest, Outcome, Topics, make_report
 from testbed.brokers import Message, Nats, publish, with_tls
@@ -36,7 +32,6 @@ from testbed.collector import CollectorProcess
 from testbed.processes import child_pids, free_port, resident_bytes
 
 PICTURE: Final = DOCS / "pictures" / "soak.svg"
-READERS: Final = 2
 VALUES: Final = 16
 ROUND_SECONDS: Final = 20
 SAMPLES: Final = 600
@@ -57,94 +52,100 @@ PANELS: Final = (
     ("open files", "open files of the "),
     ("on disk, MiB", ""),
 )
-
-
-@dataclass(slots=True)
-class Samples:
-    """What was sampled, and what became of the reports."""
-
-    seconds: list[float] = field(default_factory=list)
-    series: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in LIMITS})
-    sent: int = 0
-    accepted: int = 0
-    events: int = 0
-    pages: Sequence[float | None] = ()
-    rounds: int = 0
+Series = Mapping[str, list[float]]
 
 
 def measure(seconds: float, per_second: int, picture: Path | None = None) -> list[Measurement]:
-    """A run, judged; with a picture, drawn into that file."""
-    samples = run(seconds, per_second)
+    """Real processes, from start to end; with a picture, drawn into that file."""
+    series: Series = {name: [] for name in ("seconds", *LIMITS)}
+    with tempfile.TemporaryDirectory(prefix="allomfree-soak-") as scratch, ExitStack() as stack:
+        data, port = Path(scratch) / "data", free_port()
+        broker = stack.enter_context(with_tls(Nats)(Path(scratch) / "broker"))
+        rounds = 10 + int(seconds / ROUND_SECONDS)
+        schedule = {"period_seconds": ROUND_SECONDS, "grace_seconds": ROUND_SECONDS}
+        asked = manifest(VALUES, rounds=rounds, **schedule)
+        with closing(open_store(data)) as store:
+            store.open_campaign(asked, int(time.time()))
+        flags = ("--listen", f"127.0.0.1:{port}", *trusting(broker))
+        process = CollectorProcess(data, *flags, broker=broker.url)
+        process.stop_seconds = 60.0
+        collector = stack.enter_context(process)
+        collector.wait_until_connected()
+        collector.wait_for("the collector's page", lambda: _get(port, "/") is not None)
+        campaign = f"/campaigns/{asked.campaign}"
+        pages = stack.enter_context(_repeated(lambda i: _get(port, ("/", campaign)[i % 2])))
+        events = stack.enter_context(_event_stream(port))
+        with ThreadPoolExecutor(1) as sender:
+            messages = _paced(asked, int(seconds * per_second), per_second)
+            sending = sender.submit(publish, broker.url, messages, ca_file=broker.ca_file)
+            _sample(collector, seconds, series)
+            sent = sending.result()
+        with collector.store() as store:
+            collector.wait_for("all reports", lambda: store.received() >= sent)
+            accepted = store.outcomes().get(Outcome.ACCEPTED, 0)
+            sealed = store.last_sealed(store.campaigns()[0].id)
     if picture is not None:
-        plot(samples.seconds, samples.series, picture)
+        _plot(series, picture)
     note = f"{seconds / 60:g} minutes at {per_second} reports a second"
-    growths = []
-    for name, (limit, unit) in LIMITS.items():
-        values = samples.series[name]
-        low, middle = growth(samples.seconds, values)
-        seen = f"growth that is certain; estimate {middle:.3g}, largest seen {max(values):.4g}"
-        growths.append(Measurement(f"{name}: growth", max(0.0, low), unit, limit, seen))
     return [
-        Measurement("reports sent and not counted", samples.sent - samples.accepted, limit=0),
-        Measurement("reports counted", samples.accepted, note=note),
-        Measurement("rounds sealed", samples.rounds, at_least=1),
-        *growths,
-        Measurement("events that the open page received", samples.events, at_least=1),
-        Measurement("pages read", len(samples.pages)),
-        Measurement("pages that failed", list(samples.pages).count(None), limit=0),
+        Measurement("reports sent and not counted", sent - accepted, limit=0),
+        Measurement("reports counted", accepted, note=note),
+        Measurement("rounds sealed", 0 if sealed is None else sealed + 1, at_least=1),
+        *(_growth(name, series) for name in LIMITS),
+        Measurement("events that the open page received", events[0], at_least=1),
+        Measurement("pages read", len(pages)),
+        Measurement(
+            "pages that failed", sum(status != http.client.OK for status in pages), limit=0
+        ),
     ]
 
 
-def growth(seconds: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Growth per hour: the lower end of the interval, and the estimate."""
+def _growth(name: str, series: Series) -> Measurement:
+    """Per hour: the lower end of the interval counts."""
+    seconds, values = series["seconds"], series[name]
     first = len(seconds) // 2
     blocks = min(BLOCKS, len(seconds) - first)
     t = np.array([block[-1] for block in np.array_split(seconds[first:], blocks)])
     v = np.array([block.max() for block in np.array_split(values[first:], blocks)])
     i, j = np.triu_indices(len(t), 1)
-    if not len(i):
-        return 0.0, 0.0
-    slopes = np.sort((v[j] - v[i]) / (t[j] - t[i])) * HOUR_SECONDS
+    slopes = np.sort((v[j] - v[i]) / (t[j] - t[i])) * HOUR_SECONDS if len(i) else np.zeros(1)
     n = len(t)
     half = NORMAL_975 * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    low = max(0, math.floor((len(slopes) - half) / 2) - 1)
-    return float(slopes[low]), float(np.median(slopes))
+    low = float(slopes[max(0, math.floor((len(slopes) - half) / 2) - 1)])
+    limit, unit = LIMITS[name]
+    seen = f"certain; estimate {np.median(slopes):.3g}, largest seen {max(values):.4g}"
+    return Measurement(f"{name}: growth", max(0.0, low), unit, limit, seen)
 
 
-def run(seconds: float, per_second: int) -> Samples:
-    """Real processes, from start to end."""
-    samples = Samples()
-    with tempfile.TemporaryDirectory(prefix="allomfree-soak-") as scratch, ExitStack() as stack:
-        data, port = Path(scratch) / "data", free_port()
-        broker = stack.enter_context(with_tls(Nats)(Path(scratch) / "broker"))
-        asked = manifest(
-            VALUES,
-            period_seconds=ROUND_SECONDS,
-            rounds=10 + int(seconds / ROUND_SECONDS),
-            grace_seconds=ROUND_SECONDS,
-        )
-        with closing(open_store(data)) as store:
-            store.open_campaign(asked, int(time.time()))
-        flags = ("--listen", f"127.0.0.1:{port}", "--ca-file", str(broker.ca_file))
-        process = CollectorProcess(data, *flags, broker=broker.url)
-        process.stop_seconds = 60.0
-        collector = stack.enter_context(process)
-        collector.wait_until_connected()
-        collector.wait_for("the collector's page", lambda: get(port, "/") is not None)
-        samples.pages = stack.enter_context(page_readers(port, asked, READERS))
-        events = stack.enter_context(_event_stream(port))
-        with ThreadPoolExecutor(1) as sender:
-            messages = paced(asked, int(seconds * per_second), per_second)
-            sending = sender.submit(publish, broker.url, messages, ca_file=broker.ca_file)
-            _sample(collector, seconds, samples)
-            samples.sent = sending.result()
-        with collector.store() as store:
-            collector.wait_for("all reports", lambda: store.received() >= samples.sent)
-            samples.accepted = store.outcomes().get(Outcome.ACCEPTED, 0)
-            last = store.last_sealed(store.campaigns()[0].id)
-            samples.rounds = 0 if last is None else last + 1
-        samples.events = events[0]
-    return samples
+def _get(port: int, path: str) -> int | None:
+    """The status of one page after reading all of it, or None without an answer."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30.0)) as connection:
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+        except OSError:
+            return None
+        return answer.status
+
+
+@contextmanager
+def _repeated(work: Callable[[int], int | None]) -> Iterator[list[int | None]]:
+    """Done twice a second until the context ends; yields what came out so far."""
+    found: list[int | None] = []
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(0.5):
+            found.append(work(len(found)))
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
 
 
 @contextmanager
@@ -164,7 +165,7 @@ def _event_stream(port: int) -> Iterator[list[int]]:
         yield events
 
 
-def paced(asked: Manifest, count: int, per_second: int) -> Iterator[Message]:
+def _paced(asked: Manifest, count: int, per_second: int) -> Iterator[Message]:
     """In every round one report from each device that there is time for."""
     topics, body = Topics(asked.campaign), bytes(asked.body_formats[0].length)
     began, number, device = time.monotonic(), -1, 0
@@ -175,13 +176,12 @@ def paced(asked: Manifest, count: int, per_second: int) -> Iterator[Message]:
         yield topics.report(f"device-{device}"), make_report(asked, number, 0, body).encode()
 
 
-def _sample(collector: CollectorProcess, seconds: float, samples: Samples) -> None:
+def _sample(collector: CollectorProcess, seconds: float, series: Series) -> None:
     began, every = time.monotonic(), max(0.2, seconds / SAMPLES)
     database = collector.data / "collector.db"
     log = database.with_name("collector.db-wal")
     while (passed := time.monotonic() - began) < seconds:
         collector.check_running()
-        samples.seconds.append(passed)
         pids = (collector.pid, child_pids(collector.pid)[0])  # the second is the page
         values = (  # in the order of LIMITS
             *(resident_bytes(pid) / MIB for pid in pids),
@@ -189,24 +189,22 @@ def _sample(collector: CollectorProcess, seconds: float, samples: Samples) -> No
             log.stat().st_size / MIB if log.exists() else 0.0,
             database.stat().st_size / MIB,
         )
-        for name, value in zip(LIMITS, values):
-            samples.series[name].append(value)
+        for name, value in zip(series, (passed, *values)):
+            series[name].append(value)
         time.sleep(every)
 
 
-def plot(seconds: Sequence[float], series: Mapping[str, Sequence[float]], path: Path) -> None:
+def _plot(series: Series, path: Path) -> None:
     """Memory, open files and sizes next to each other; what is judged is right of the line."""
     from paper.figures import drawing  # noqa: PLC0415 - half a second, only when drawing
 
-    minutes = [second / 60 for second in seconds]
-    names = list(series)
+    minutes, names = [second / 60 for second in series["seconds"]], list(LIMITS)
     with drawing(path, (11.0, 3.4), {"font.size": 9}) as figure:
         for place, axes in enumerate(figure.subplots(1, 3)):
             title, prefix = PANELS[place]
             for name, colour in zip(names[2 * place : 2 * place + 2], ("#0072B2", "#D55E00")):
                 axes.plot(minutes, series[name], color=colour, label=name.removeprefix(prefix))
             axes.axvline(minutes[len(minutes) // 2], color="0.5", linewidth=0.8, linestyle=":")
-            axes.set_ylim(bottom=0)
-            axes.set_xlabel("minutes")
+            axes.set(xlabel="minutes", ylim=(0, None))
             axes.set_title(title, loc="left", fontsize="medium")
             axes.legend(frameon=False, fontsize=7, loc="lower right")

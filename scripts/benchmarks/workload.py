@@ -1,21 +1,15 @@
-"""What several benchmarks use: the campaign and its reports, brokers, readers of the page."""
+"""What several benchmarks use: the campaign and its reports, and brokers."""
 
 from __future__ import annotations
 
-import http.client
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from collector.brokers.config import GO_RUNTIME, on_this_machine
 from protocol_spec import Manifest, Topics, make_report
 from testbed.brokers import Broker, Message, Mosquitto, Nats
 from testbed.processes import make_manifest
-
-REFRESH_SECONDS: Final = 1.0  # from one refresh of a page's reader to its next
-ANSWER_SECONDS: Final = 30.0
 
 
 def manifest(
@@ -73,47 +67,3 @@ def pid_of(broker: Broker) -> int:
 def trusting(broker: Broker) -> tuple[str, ...]:
     """The collector's options for the broker's certificate."""
     return ("--ca-file", str(broker.ca_file)) if broker.tls else ()
-
-
-@contextmanager
-def page_readers(port: int, asked: Manifest, readers: int) -> Iterator[list[float | None]]:
-    """Threads that each refresh one of the campaign's pages once a second, until the context ends.
-    They begin spread over a second, so that each finds the page changed. Yields the seconds that
-    each page took; None is a request that failed."""
-    taken: list[float | None] = []
-    done = threading.Event()
-    campaign = f"/campaigns/{asked.campaign}"
-    attribute = f"{campaign}/attributes/{asked.attributes[0].name}"
-    paths = ["/", campaign, attribute, f"{attribute}/rounds/latest", f"{campaign}.json"]
-
-    def read(reader: int) -> None:
-        done.wait(reader / readers * REFRESH_SECONDS)
-        while not done.is_set():
-            begin = time.perf_counter()
-            status = get(port, paths[reader % len(paths)])
-            seconds = time.perf_counter() - begin
-            taken.append(seconds if status == http.client.OK else None)
-            done.wait(max(0.0, REFRESH_SECONDS - seconds))
-
-    threads = [threading.Thread(target=read, args=(reader,)) for reader in range(readers)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield taken
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-
-
-def get(port: int, path: str) -> int | None:
-    """The status of one page after reading all of it, or None without an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
-    with closing(connection):
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            answer.read()
-        except OSError:
-            return None
-        return answer.status

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,72 +16,71 @@ import click
 from protocol_spec import Manifest
 from protocol_spec.mechanisms import DEFAULT_MECHANISM, MECHANISMS, Reporting
 from protocol_spec.programs.cli import STYLE, version_option, with_clear_errors
-from simulation import depths, population, runs
-from simulation.depths import LiveCampaign
-from simulation.fleet import BATCH, Fleet
+from simulation import campaigns, population, runs
+from simulation.campaigns import LiveCampaign, Progress, Simulated
+from simulation.devices import BATCH, Fleet
 from simulation.population import Behaviour, Population, SimulationError, Weights
-from simulation.results import Progress, Simulated
 
 FILE: Final = click.Path(path_type=Path)
 RATES: Final = ("dropout", "churn", "changes", "late", "duplicates")
+SHOWN: Final = ("file_format", "output", "figure", "store")
 SLOWEST_PER_SECOND: Final = 5_000  # messages that any machine publishes in a second
 Command = Callable[..., None]
 Option = Callable[[Command], Command]
 
 
-@dataclass(frozen=True, slots=True)
 class Asked:
     """The options of a command, read."""
 
-    manifest: Manifest
-    words: tuple[str, ...]
-    devices: int | None
-    rounds: int
-    seed: int
-    behaviour: Behaviour
-    drift: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, given: dict[str, Any]) -> Asked:
-        manifest = Manifest.from_file(given["manifest"])
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.manifest = manifest = Manifest.from_file(given["manifest"])
+        self.words, self.rounds, self.seed = given["words"], given["rounds"], given["seed"]
         rates = {name: given[name] for name in RATES if name in given}
         if given.get("changes_per_year") is not None:
             if rates["changes"]:
                 raise SimulationError("give --changes or --changes-per-year, not both")
             per_year, period = given["changes_per_year"], manifest.rounds.period
             rates["changes"] = population.change_probability(per_year, period)
-        behaviour = Behaviour(
+        self.behaviour = Behaviour(
             dropout_by_value=population.by_value(manifest, given.get("dropout_by_value", ())),
             dishonest=population.dishonest(manifest, given.get("dishonest", ())),
             **rates,
         )
-        count = manifest.rounds.count
-        if not 1 <= given["rounds"] <= count:
-            raise SimulationError(f"--rounds {given['rounds']}: the manifest has {count} rounds")
-        words, devices, rounds, seed = (given[n] for n in ("words", "devices", "rounds", "seed"))
+        if not 1 <= self.rounds <= manifest.rounds.count:
+            raise SimulationError(
+                f"--rounds {self.rounds}: the manifest has {manifest.rounds.count} rounds"
+            )
+        self.people = population.populate(manifest, self.words, given["devices"], self.seed)
         drift = given.get("drift", ())
-        return cls(manifest, words, devices, rounds, seed, behaviour, drift)
+        if drift and not self.behaviour.changes:
+            raise SimulationError(
+                "--drift says what changing values become; say with --changes or "
+                "--changes-per-year how often they change"
+            )
+        self.drift: tuple[Weights, ...] = ()
+        if drift:
+            self.drift = population.targets(manifest, drift, self.seed)
 
-    def targets(self) -> tuple[Weights, ...]:
-        """What changing values drift to; nothing if they do not."""
-        if self.drift and not self.behaviour.changes:
-            raise SimulationError("--drift is about values that change; add --changes-per-year")
-        return population.targets(self.manifest, self.drift, self.seed) if self.drift else ()
-
-    def fleet(self, people: Population, batch: int, manifest: Manifest | None = None) -> Fleet:
+    def fleet(self, batch: int, manifest: Manifest | None = None) -> Fleet:
         if batch < 1:
             raise SimulationError(f"--batch {batch}: must be 1 or more")
-        truth, drift = people.drawn(self.seed), self.targets()
-        asked = manifest or self.manifest
-        return Fleet(asked, truth, self.behaviour, self.seed, self.rounds, batch, drift)
+        truth, asked = self.people.drawn(self.seed), manifest or self.manifest
+        return Fleet(asked, truth, self.behaviour, self.seed, self.rounds, batch, self.drift)
 
-    def live(
-        self, stack: ExitStack, manifest: Manifest, into: Path | None, broker: str | None
-    ) -> LiveCampaign:
-        """A real collector on the campaign, in the directory or a temporary one."""
-        if into is None:
-            into = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="allomfree-")))
-        return stack.enter_context(depths.collecting_live(into, manifest, broker))
+    def soon(self, period: int, lead: int) -> Manifest:
+        """The same campaign in real time."""
+        return campaigns.retimed(
+            self.manifest, rounds=self.rounds, period_seconds=period, lead_seconds=lead
+        )
+
+
+def _live(
+    stack: ExitStack, manifest: Manifest, into: Path | None, broker: str | None
+) -> LiveCampaign:
+    """A real collector on the campaign, in the directory or a temporary one."""
+    if into is None:
+        into = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="allomfree-")))
+    return stack.enter_context(campaigns.collecting_live(into, manifest, broker))
 
 
 def _run(
@@ -90,14 +88,14 @@ def _run(
 ) -> None:
     def run() -> None:
         runs.check(given["figure"], given["store"])
-        asked = Asked.read(given)
-        people = population.populate(asked.manifest, asked.words, asked.devices, asked.seed)
-        what, each = ("reports", people.devices)
+        asked = Asked(given)
+        devices = asked.people.devices
+        what, each = ("reports", devices)
         if depth == "statistics":
             what, each = ("rounds", len(asked.manifest.attributes))
         with runs.progress_bar(what, each * asked.rounds) as progress:
             began = time.perf_counter()
-            made = simulate(asked, people, progress)
+            made = simulate(asked, asked.people, progress)
             seconds = time.perf_counter() - began
         outcomes = sum(made.outcomes, Counter({"late": made.late}))
         facts = {
@@ -105,7 +103,7 @@ def _run(
             "campaign": made.manifest.campaign,
             "reporting": made.manifest.reporting,
             "population": list(asked.words),
-            "devices": people.devices,
+            "devices": devices,
             "rounds": asked.rounds,
             "seed": asked.seed,
             "behaviour": asked.behaviour.facts(),
@@ -113,9 +111,7 @@ def _run(
             "seconds": round(seconds, 3),
         }
         finished = runs.Run(facts, list(made.rows()))
-        runs.show(
-            finished, **{name: given[name] for name in ("file_format", "output", "figure", "store")}
-        )
+        runs.show(finished, **{name: given[name] for name in SHOWN})
 
     with_clear_errors(run, "collector")
 
@@ -136,8 +132,8 @@ _FORMATS: Final = click.Choice(["csv", "json", "ndjson"])
 _COMMON: Final[tuple[Option, ...]] = (
     _option(
         "--population",
-        "Distribution of values: uniform, zipf:1.2, dirichlet:0.5, geometric:0.3, a data set, a "
-        ".csv or .json of counts; or ATTRIBUTE=one of these; repeatable.",
+        "What devices hold: uniform, zipf:1.2, dirichlet:0.5, geometric:0.3, a data set, a .csv or "
+        ".json of records or counts; or ATTRIBUTE=one of these; repeatable.",
         "words",
         multiple=True,
         default=("uniform",),
@@ -149,8 +145,8 @@ _COMMON: Final[tuple[Option, ...]] = (
     ),
     _option("--rounds", "Rounds to simulate.", default=1),
     _option("--seed", "Seed of all random numbers.", type=click.IntRange(min=0), default=1),
-    _option("--format", "Format of the results.", "file_format", type=_FORMATS, default="csv"),
-    _option("--output", "Write the results to this file.  [default: standard output]", type=FILE),
+    _option("--output", "Write every result to this .csv, .json or .ndjson file.", type=FILE),
+    _option("--format", "Print every result in this format.", "file_format", type=_FORMATS),
     _option("--figure", "Draw the results into an .svg or .png file.", type=FILE),
     _option("--store", "Keep the run in this directory, for compare.", type=FILE),
 )
@@ -227,14 +223,14 @@ def statistics(**given: Any) -> None:
     """
 
     def simulate(asked: Asked, people: Population, progress: Progress) -> Simulated:
-        return depths.as_statistics(
+        return campaigns.as_statistics(
             asked.manifest,
             people.drawn(asked.seed),
             asked.behaviour,
             rounds=asked.rounds,
             seed=asked.seed,
             progress=progress,
-            drift=asked.targets(),
+            drift=asked.drift,
         )
 
     _run(given, "statistics", simulate)
@@ -254,21 +250,17 @@ def reports(
     allomfree-sim reports home.toml --devices 20000 --into data
     """
 
-    def at_once(asked: Asked, people: Population, progress: Progress) -> Simulated:
-        fleet = asked.fleet(people, batch)
+    def at_once(asked: Asked, _people: Population, progress: Progress) -> Simulated:
+        fleet = asked.fleet(batch)
         if into is None:
-            return depths.as_reports(fleet, progress)
-        return depths.into(into, fleet, progress)
+            return campaigns.as_reports(fleet, progress)
+        return campaigns.into(into, fleet, progress)
 
     def through_broker(asked: Asked, people: Population, progress: Progress) -> Simulated:
-        seconds = max(period, -(-people.devices // SLOWEST_PER_SECOND))
-        soon = depths.retimed(
-            asked.manifest, rounds=asked.rounds, period_seconds=seconds, lead_seconds=8
-        )
-        fleet = asked.fleet(people, batch, soon)
+        soon = asked.soon(max(period, -(-people.devices // SLOWEST_PER_SECOND)), lead=8)
         with ExitStack() as stack:
-            running = asked.live(stack, soon, into, broker)
-            return depths.reports_through_broker(running, fleet, progress)
+            running = _live(stack, soon, into, broker)
+            return campaigns.reports_through_broker(running, asked.fleet(batch, soon), progress)
 
     if live or broker:
         _run(given, "reports, broker", through_broker)
@@ -289,14 +281,11 @@ def agents(
     """
 
     def simulate(asked: Asked, people: Population, progress: Progress) -> Simulated:
-        lead = 8 + people.devices // 30  # each agent makes its state and syncs it to the disk
-        soon = depths.retimed(
-            asked.manifest, rounds=asked.rounds, period_seconds=period, lead_seconds=lead
-        )
-        devices = depths.holdings(soon, people, asked.seed)
+        # Each agent makes its state and syncs it to the disk before the first round.
+        soon = asked.soon(period, lead=8 + people.devices // 30)
         with ExitStack() as stack:
-            running = asked.live(stack, soon, into, broker)
-            return depths.real_agents(running, devices, processes, progress)
+            running = _live(stack, soon, into, broker)
+            return campaigns.real_agents(running, people, asked.seed, processes, progress)
 
     _run(given, "agents", simulate)
 

@@ -2,9 +2,8 @@
 
 Devices that hold the same value are exchangeable: binomial, multinomial and hypergeometric draws
 replace them, and what is kept grows with the number of values, not of devices. Given who holds
-what, `one_round` has the joint distribution of all counts of a round with fresh memos: the k bits
-of a unary report are independent given the device's value, and an L-GRR report is one draw of a
-multinomial. Pass the calibration as drawn (`protocol_spec.as_drawn`), which devices use.
+what, `one_round` has the joint distribution of all counts of a round with fresh memos. Pass the
+calibration as drawn (`protocol_spec.as_drawn`), which devices use.
 
 Fleets are for several rounds of the same devices. A device misses a round with a probability that
 may depend on its value but on nothing else (`dropout`), and between rounds it may leave and be
@@ -13,29 +12,28 @@ with the same value, memo and number of reports are exchangeable, so their numbe
 kept: k (rounds + 1) integers for one dropout rate and no churn.
 
 What is exact, given who holds what:
-  L-GRR   everything: all counts of all rounds, and who reported how often, jointly;
+  L-GRR   and L-SS: everything: all counts of all rounds, and who reported how often, jointly;
   unary   all counts of one round jointly; all rounds of one value jointly, together with who
           reported how often. So every estimate, of a round or pooled, and its stated error have
           their exact distribution. Not kept is a dependence between different values in different
           rounds, of fourth order: which two bits are in one memo. With everyone reporting in every
           round there is no such dependence, and everything is exact;
   hashed  as unary, but the dependence is there even then: values of a cell are reported together;
-  nested  as L-GRR or unary;
+  nested  every result by itself: what one result has in common with the next is not kept;
   once    everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec import Calibration, Mechanism, ParameterError, as_drawn, drawn_probabilities
+from protocol_spec import Calibration, Mechanism, ParameterError, as_drawn
 from protocol_spec.estimation import Channel
-from protocol_spec.mechanisms import Hashed, Memoized, Nested, Once, nested_thresholds
+from protocol_spec.mechanisms import Hashed, Memoized, Nested, Once
 
 Counts = npt.NDArray[np.int64]
 Generator = np.random.Generator
@@ -45,10 +43,44 @@ def one_round(rng: Generator, calibration: Calibration, truth: npt.ArrayLike) ->
     """Support of each value in one round with fresh memos; `truth[..., v]` devices hold v."""
     held = np.asarray(truth, dtype=np.int64)
     if not calibration.unary:
-        return generalised(rng, held, calibration.gap)
+        return answers(rng, held, calibration.gap, size_of(calibration))
     others = held.sum(axis=-1, keepdims=True) - held
     ones: Counts = rng.binomial(held, calibration.ps) + rng.binomial(others, calibration.qs)
     return ones
+
+
+def size_of(channel: object) -> int:
+    """How many values every report supports, where that is one number."""
+    return int(getattr(channel, "size", 1))
+
+
+def answers(rng: Generator, held: Counts, gap: float, size: int = 1) -> Counts:
+    """Support of each value when every answer is a set of `size` values, p - q = gap: one that has
+    the value held and others at random, or any set; of GRR, with one value, it or any value."""
+    k = held.shape[-1]
+    kept = rng.binomial(held, gap * (k - 1) / (k - size))
+    blind = (held - kept).sum(axis=-1)
+    if size == 1:
+        guesses = rng.multinomial(blind, np.full(k, 1.0 / k))
+        return np.asarray(kept + guesses, dtype=np.int64)
+    others = subsets(rng, kept, size - 1, k - 1)  # [..., v, i]: of value v + 1 + i, around the end
+    supports = kept + subsets(rng, blind, size, k)
+    for v in range(k):
+        supports += np.roll(np.insert(others[..., v, :], 0, 0, axis=-1), v, axis=-1)
+    return supports
+
+
+def subsets(rng: Generator, n: Counts, size: int, of: int) -> Counts:
+    """`[..., i]`: how many of n random sets, of `size` among `of` members, have member i."""
+    table = np.zeros((*n.shape, size + 1), dtype=np.int64)  # sets, by members still to be drawn
+    table[..., size] = n
+    wanted, found = np.arange(size + 1), []
+    for left in range(of, 0, -1):
+        taking = rng.binomial(table, np.minimum(wanted / left, 1.0))
+        found.append(taking.sum(axis=-1))
+        table -= taking
+        table[..., :-1] += taking[..., 1:]
+    return np.stack(found, axis=-1)
 
 
 def sample_groups(
@@ -62,15 +94,6 @@ def sample_groups(
     """
     drew = np.asarray(sizes, dtype=np.int64)
     return [_without_replacement(rng, held, drew[..., a]) for a, held in enumerate(counts)]
-
-
-def generalised(rng: Generator, held: Counts, gap: float) -> Counts:
-    """Answers per value. GRR keeps the value with probability gap = p - q and otherwise says any of
-    the k values, itself included: one multinomial per value held, in k steps, not k^2."""
-    kept = rng.binomial(held, gap)
-    k = held.shape[-1]
-    guesses = rng.multinomial((held - kept).sum(axis=-1), np.full(k, 1.0 / k))
-    return np.asarray(kept + guesses, dtype=np.int64)
 
 
 def _without_replacement(rng: Generator, counts: npt.ArrayLike, sizes: Counts) -> Counts:
@@ -92,10 +115,13 @@ Rates = npt.NDArray[np.float64]
 
 
 class Round(NamedTuple):
-    """`n[...]` reports, of which `counts[..., v]` support v. Leading axes are runs."""
+    """`n[...]` reports, of which `counts[..., v]` support v. Leading axes are runs. Of nested, what
+    a result is made of: the latest reports of all devices heard so far, `n[..., level]` and
+    `counts[..., level, v]`, while `sent` were sent in this round."""
 
     n: Counts
     counts: Counts
+    sent: Counts
 
 
 class CountedFleet:
@@ -148,8 +174,7 @@ class CountedFleet:
 def counted_fleet(
     rng: Generator, mechanism: Mechanism, truth: npt.ArrayLike, **rates: Any
 ) -> CountedFleet:
-    """Devices of a mechanism; `dropout`, `churn` and `changes` are rates. Rounds of nested reports
-    have `n[..., level]` and `counts[..., level, v]`."""
+    """Devices of a mechanism; `dropout`, `churn` and `changes` are rates."""
     if type(mechanism) not in (Memoized, Once, Hashed, Nested):
         remedy = "the distribution of its counts is not known here; use reports"
         raise ParameterError("reporting", mechanism.reporting, remedy)
@@ -157,8 +182,7 @@ def counted_fleet(
     if isinstance(mechanism, Once):
         return OnceFleet(rng, mechanism, held, **rates)
     if isinstance(mechanism, Nested):
-        kind = UnaryLevels if mechanism.counted.unary else GeneralisedLevels
-        return kind(rng, mechanism, held, **rates)
+        return NestedFleet(rng, mechanism, held, **rates)
     return memoized_fleet(rng, mechanism.channels[0], held, **rates)
 
 
@@ -177,26 +201,27 @@ class GeneralisedFleet(CountedFleet):
     def __init__(self, rng: Generator, c: Channel, held: Counts, **rates: Any) -> None:
         super().__init__(rng, held, **rates)
         self._first = float(c.exact.p1 - c.exact.q1)
-        self._second = float(c.exact.p2 - c.exact.q2)
+        self._second, self._size = float(c.exact.p2 - c.exact.q2), size_of(c)
         if self._churn:
             place = np.arange(self._present.size)
         else:
             self._present, place = np.unique(self._present, return_inverse=True)
         split = held[..., np.newaxis, :] * (place == np.arange(self._present.size)[:, np.newaxis])
-        self._table = generalised(rng, split, self._first)[..., np.newaxis]
+        self._table = answers(rng, split, self._first)[..., np.newaxis]
 
     def _report(self) -> Round:
         reporting = self._rng.binomial(self._table, self._present[:, np.newaxis, np.newaxis])
         self._table = step(self._table, reporting)
         memos = reporting.sum(axis=(-3, -1))
-        return Round(memos.sum(axis=-1), generalised(self._rng, memos, self._second))
+        n = memos.sum(axis=-1)
+        return Round(n, answers(self._rng, memos, self._second, self._size), n)
 
     def _replace(self, churn: float) -> Counts:
         leaving = self._rng.binomial(self._table, churn)
         self._table = self._table - leaving
         newcomers = leaving.sum(axis=(-2, -1))  # by class, which is the value held
         values = newcomers[..., np.newaxis] * np.eye(newcomers.shape[-1], dtype=np.int64)
-        self._table[..., 0] += generalised(self._rng, values, self._first)
+        self._table[..., 0] += answers(self._rng, values, self._first)
         return _sum(leaving, -3, -2)
 
     def _devices(self) -> Counts:
@@ -239,7 +264,7 @@ class UnaryFleet(CountedFleet):
         self._mine, self._theirs = step(self._mine, mine), step(self._theirs, theirs)
         keep, add = self._second
         draw = self._rng.binomial
-        return Round(n, draw(ones, keep) + draw(n[..., np.newaxis] - ones, add))
+        return Round(n, draw(ones, keep) + draw(n[..., np.newaxis] - ones, add), n)
 
     def _replace(self, churn: float) -> Counts:
         leaving = self._rng.binomial(self._held, churn)
@@ -256,11 +281,10 @@ class UnaryFleet(CountedFleet):
         return _sum(self._held, -2)
 
 
-def step(table: Counts, reporting: Counts, after: Counts | None = None) -> Counts:
-    """Devices that report have one report more, and are then in the places of `after`; the table
-    grows by one column."""
+def step(table: Counts, reporting: Counts) -> Counts:
+    """Devices that report have one report more; the table grows by one column."""
     grown = longer(table - reporting, 1)
-    grown[..., 1:] += reporting if after is None else after
+    grown[..., 1:] += reporting
     return grown
 
 
@@ -307,7 +331,8 @@ class OnceFleet(CountedFleet):
         self._table[..., :-1, :] += (drawn - answering)[..., 1:, :]
         self._table[..., :-1, 1:] += answering[..., 1:, :-1]
         by_value = answering.sum(axis=(-2, -1))
-        return Round(by_value.sum(axis=-1), one_round(self._rng, self._calibration, by_value))
+        n = by_value.sum(axis=-1)
+        return Round(n, one_round(self._rng, self._calibration, by_value), n)
 
     def held(self) -> Counts:
         return _sum(self._table, -2, -1)
@@ -328,118 +353,34 @@ class OnceFleet(CountedFleet):
             self._table += np.moveaxis(changed, -1, -3) - changing
 
 
-# --- nested reports ------------------------------------------------------------------------------
-# A device draws the level of its last report first and every level below from the one above. In the
-# other direction, the next report depends on the value and on the report before it alone: a chain
-# whose probabilities follow by Bayes' rule from the integers that devices draw with. So the numbers
-# of devices by value, last report and number of reports are all that is kept.
-
-
-class Chain(NamedTuple):
-    """Probabilities with and without the value, level by level: of the level alone, and of the step
-    from the level above to it. Level 0 is before the first report."""
-
-    p: Rates
-    q: Rates
-    keep: Rates
-    add: Rates
-
-
-@lru_cache(maxsize=256)
-def chain_of(nested: Nested) -> Chain:
-    levels, unary = nested.as_drawn().levels, nested.levels[-1].unary
-    steps = [drawn_probabilities(each, unary, nested.k) for each in nested_thresholds(nested)]
-    table = [(level.exact.p1, level.exact.q1, *each) for level, each in zip(levels, steps)]
-    return Chain(*np.array(table, dtype=np.float64).T)
-
-
-def _levels_of(columns: int, levels: int) -> Counts:
-    """`[m, level]`: 1 where the next report of a device that sent m is of that level."""
-    places = np.minimum(np.arange(columns), levels - 1)
-    chosen: Counts = (places[:, np.newaxis] == np.arange(levels)).astype(np.int64)
-    return chosen
-
-
-class UnaryLevels(UnaryFleet):
-    """Bits of the last report in place of a memo's; before the first report they are all 0."""
-
-    def __init__(self, rng: Generator, nested: Nested, held: Counts, **rates: Any) -> None:
-        super().__init__(rng, nested.channels[-1], held, **rates)
-        self._chain, self._first = chain_of(nested), (0.0, 0.0)
-        self._mine, self._theirs = np.zeros_like(self._mine), np.zeros_like(self._theirs)
-
-    def _report(self) -> Round:
-        reporting = self._rng.binomial(self._held, self._present[:, np.newaxis])
-        mine, theirs = self._ones(reporting)
-        next_mine = self._next(mine, reporting, self._chain.p)
-        next_theirs = self._next(theirs, self._others(reporting), self._chain.q)
-        ones = next_mine + next_theirs.sum(axis=-3)
-        level = _levels_of(reporting.shape[-1], self._chain.p.size)
-        counts = np.moveaxis(ones @ level, -1, -2)
-        self._held = step(self._held, reporting)
-        self._mine = step(self._mine, mine, next_mine)
-        self._theirs = step(self._theirs, theirs, next_theirs)
-        return Round(reporting.sum(axis=-2) @ level, counts)
-
-    def _next(self, ones: Counts, all_bits: Counts, p: Rates) -> Counts:
-        """Ones of the next report, among bits that are 1 with probability p at each level."""
-        keep, low, high = self._chain.keep[:-1], p[:-1], p[1:]
-        stays, turns = high * keep / low, high * (1.0 - keep) / (1.0 - low)
-        places = np.minimum(np.arange(ones.shape[-1]), p.size)
-        from_one = np.array([0.0, *stays, 1.0])[places]
-        from_zero = np.array([p[0], *turns, 0.0])[places]
-        drawn: Counts = self._rng.binomial(ones, from_one)
-        drawn += self._rng.binomial(all_bits - ones, from_zero)
-        return drawn
-
-
-class GeneralisedLevels(CountedFleet):
-    """`[..., value, last report, m]` devices; before the first report it is the value itself."""
+class NestedFleet(CountedFleet):
+    """`[..., value, m]` devices, those that left after a report beside. A device's latest report is
+    an answer of its level by itself, so that every result is drawn from the numbers of devices by
+    value and level alone."""
 
     def __init__(self, rng: Generator, nested: Nested, held: Counts, **rates: Any) -> None:
         super().__init__(rng, held, **rates)
-        self._k = nested.k
-        self._same = np.eye(nested.k, dtype=np.int64)
-        self._table = self._at_first(held)
-        chain = chain_of(nested)
-        self._levels = chain.p.size
-        low, high, add = chain.q[:-1], chain.q[1:], chain.add[:-1]
-        # From the value itself to another one; from another one to the value, to itself, to a third
-        self._lose = np.array([chain.q[0], *(high * add / chain.p[:-1]), 0.0])
-        self._third = np.array([0.0, *(high * add / low), 0.0])
-        self._find = np.array([0.0, *(chain.p[1:] * add / low), 0.0])
+        self._levels = nested.as_drawn().levels
+        self._held = held[..., np.newaxis]
+        self._left = np.zeros_like(self._held)
 
     def _report(self) -> Round:
-        reporting = self._rng.binomial(self._table, self._present[:, np.newaxis, np.newaxis])
-        reports = self._next(reporting)
-        level = _levels_of(reporting.shape[-1], self._levels)
-        counts = np.moveaxis(reports.sum(axis=-3) @ level, -1, -2)
-        self._table = step(self._table, reporting, reports)
-        return Round(reporting.sum(axis=(-3, -2)) @ level, counts)
+        reporting = self._rng.binomial(self._held, self._present[:, np.newaxis])
+        self._held, self._left = step(self._held, reporting), longer(self._left, 1)
+        heard = (self._held + self._left)[..., 1:]
+        most = len(self._levels)
+        levels = np.minimum(np.arange(heard.shape[-1]), most - 1)
+        by_level = heard @ (levels[:, np.newaxis] == np.arange(most)).astype(np.int64)
+        columns = [one_round(self._rng, c, by_level[..., i]) for i, c in enumerate(self._levels)]
+        sent = reporting.sum(axis=(-2, -1))
+        return Round(by_level.sum(axis=-2), np.stack(columns, axis=-2), sent)
 
     def _replace(self, churn: float) -> Counts:
-        leaving = self._rng.binomial(self._table, churn)
-        self._table -= leaving
-        self._table[..., :1] += self._at_first(leaving.sum(axis=(-2, -1)))
-        return _sum(leaving, -3, -2)
+        leaving = self._rng.binomial(self._held, churn)
+        self._held = self._held - leaving
+        self._left = self._left + leaving
+        self._held[..., 0] += leaving.sum(axis=-1)
+        return _sum(leaving, -2)
 
     def _devices(self) -> Counts:
-        return _sum(self._table, -3, -2)
-
-    def _at_first(self, held: Counts) -> Counts:
-        return (held[..., np.newaxis] * self._same)[..., np.newaxis]
-
-    def _next(self, reporting: Counts) -> Counts:
-        """Repeat the last report, report the value, or any of the k, as the chain's probabilities
-        say."""
-        places = np.minimum(np.arange(reporting.shape[-1]), self._levels)
-        lose, third, find = (x[places] for x in (self._lose, self._third, self._find))
-        draw, same = self._rng.binomial, self._same[..., np.newaxis]
-        guessing = draw(reporting, np.where(same, self._k * lose, self._k * third))
-        rest = reporting - guessing
-        to_value = (find - third) / (1.0 - self._k * third)
-        finding = draw(rest * (1 - same), to_value)
-        decided = rest - finding + finding.sum(axis=-2, keepdims=True) * same
-        guesses = self._rng.multinomial(guessing.sum(axis=-2), np.full(self._k, 1.0 / self._k))
-        total: Counts = decided + np.moveaxis(guesses, -1, -2)
-        return total
+        return _sum(self._held, -2)

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -76,10 +76,12 @@ Weights = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """`counts[a][v]` of all the devices hold value v of attribute a, asked for it or not."""
+    """`counts[a][v]` of all the devices hold value v of attribute a, asked for it or not. Where
+    records are known, `records[i, a]` are the values that one device holds together."""
 
     devices: int
     counts: tuple[Counts, ...]
+    records: Counts | None = None
 
     def drawn(self, seed: int) -> tuple[Counts, ...]:
         """Who holds what among the devices that drew each attribute; the same for every depth."""
@@ -87,6 +89,16 @@ class Population:
         d = len(self.counts)
         sizes = rng.multinomial(self.devices, np.full(d, 1.0 / d))
         return tuple(sample_groups(rng, self.counts, sizes))
+
+    def holdings(self, seed: int) -> Counts:
+        """`[device, a]`: what each device holds of every attribute; independent without records."""
+        if self.records is not None:
+            return self.records
+        columns = []
+        for index, counts in enumerate(self.counts):
+            rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(5, index)))
+            columns.append(rng.permutation(np.repeat(np.arange(counts.size), counts)))
+        return np.stack(columns, axis=1)
 
 
 def drifting(start: Weights, target: Weights, number: int, rounds: int) -> Weights:
@@ -97,8 +109,8 @@ def drifting(start: Weights, target: Weights, number: int, rounds: int) -> Weigh
 
 
 def targets(manifest: Manifest, words: Sequence[str], seed: int) -> tuple[Weights, ...]:
-    """The shares that the words describe, for each attribute."""
-    found = _all_weights(manifest, words, seed)
+    """The shares that the words of --drift describe, for each attribute."""
+    found = _all_weights(manifest, words, seed, "--drift")
     return tuple(np.asarray(w / w.sum(), dtype=np.float64) for w in found)
 
 
@@ -109,7 +121,13 @@ def populate(
 
     Without `devices` there are as many as a data set or file counts.
     """
-    weights = _all_weights(manifest, words, seed)
+    if devices is not None and not 1 <= devices <= MAX_DEVICES:
+        raise SimulationError(f"--devices {devices}: must lie between 1 and {MAX_DEVICES:,}")
+    if len(words) == 1 and Path(words[0]).suffix in FILES:
+        columns = read_table(Path(words[0]))
+        if not _is_counts(columns):
+            return from_records(manifest, columns, devices, seed)
+    weights = _all_weights(manifest, words, seed, "--population")
     if devices is None:
         totals = {float(w.sum()) for w in weights}
         if len(totals) != 1 or not totals.pop() > 1.5:
@@ -117,26 +135,55 @@ def populate(
                 "the population does not say how many devices there are; add --devices"
             )
         devices = round(float(weights[0].sum()))
-    if not 1 <= devices <= MAX_DEVICES:
-        raise SimulationError(f"--devices {devices}: must lie between 1 and {MAX_DEVICES:,}")
     return Population(devices, tuple(apportion(w, devices) for w in weights))
 
 
-def _all_weights(manifest: Manifest, words: Sequence[str], seed: int) -> list[Weights]:
+def from_records(
+    manifest: Manifest, records: Any, devices: int | None = None, seed: int = 1
+) -> Population:
+    """A device for each record: a DataFrame, or columns by name. A value that the manifest does not
+    have counts as its value for everything else, as on a device. With `devices`, records are
+    repeated as often as they fit, and the rest is drawn among them."""
+    places = np.stack([_places(records, a) for a in manifest.attributes], axis=1)
+    if devices is not None:
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(6,)))
+        rest = rng.permutation(len(places))[: devices % len(places)]
+        places = np.concatenate([np.tile(places, (devices // len(places), 1)), places[rest]])
+    counts = (np.bincount(places[:, i], minlength=a.k) for i, a in enumerate(manifest.attributes))
+    return Population(len(places), tuple(c.astype(np.int64) for c in counts), places)
+
+
+def _places(records: Any, attribute: Attribute) -> Counts:
+    """The values that records hold of one attribute, by their place in it."""
+    if attribute.name not in records:
+        known = ", ".join(map(str, records)) or "none"
+        raise SimulationError(
+            f"the records have no column {attribute.name!r}; their columns are {known}"
+        )
+    found = [attribute.index_of(value) for value in records[attribute.name]]
+    if not found:
+        raise SimulationError("there are no records; a population needs at least one device")
+    return np.asarray(found, dtype=np.int64)
+
+
+def _all_weights(manifest: Manifest, words: Sequence[str], seed: int, option: str) -> list[Weights]:
     weights: list[Weights] = []
     alone = len(manifest.attributes) == 1
     for index, attribute in enumerate(manifest.attributes):
         named = [w.partition("=")[2] for w in words if w.startswith(f"{attribute.name}=")]
         common = [w for w in words if "=" not in w]
         if len(named) > 1 or len(common) > 1:
-            raise SimulationError(f"--population: more than one distribution for {attribute.name}")
+            raise SimulationError(f"{option}: more than one distribution for {attribute.name}")
         if not named and not common:
             raise SimulationError(
-                f"--population: no distribution for {attribute.name}; add "
+                f"{option}: no distribution for {attribute.name}; add "
                 f"{attribute.name}=uniform, or one for all attributes"
             )
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, index)))
-        weights.append(_weights((named or common)[0], attribute, rng, alone))
+        try:
+            weights.append(_weights((named or common)[0], attribute, rng, alone))
+        except SimulationError as error:
+            raise SimulationError(f"{option} {error}") from None
     return weights
 
 
@@ -162,12 +209,13 @@ def _weights(word: str, attribute: Attribute, rng: np.random.Generator, alone: b
         marginals = load(word).attributes
         table = {attribute_name(m.name): dict(zip(m.values, m.counts)) for m in marginals}
         return _matched(word, table, attribute)
-    if Path(word).suffix in (".csv", ".json"):
-        return _matched(word, _read(Path(word), attribute.name if alone else None), attribute)
+    if Path(word).suffix in FILES:
+        columns = read_table(Path(word))
+        if not _is_counts(columns):
+            return np.bincount(_places(columns, attribute), minlength=attribute.k).astype(float)
+        return _matched(word, _counts_in(word, columns, attribute.name if alone else ""), attribute)
     known = ", ".join((*KINDS, *NAMES))
-    raise SimulationError(
-        f"--population {word!r} is unknown; choose one of {known}, a .csv or a .json file"
-    )
+    raise SimulationError(f"{word!r} is unknown; choose one of {known}, a .csv or a .json file")
 
 
 def _distribution(kind: str, text: str, attribute: Attribute, rng: np.random.Generator) -> Weights:
@@ -179,9 +227,9 @@ def _distribution(kind: str, text: str, attribute: Attribute, rng: np.random.Gen
     except ValueError:
         number = -1.0
     if (default is None) != (number is None) or not (number is None or 0.0 < number < np.inf):
-        raise SimulationError(f"--population {kind}:{text}: needs a positive number, or none")
+        raise SimulationError(f"{kind}:{text}: needs a positive number, or none")
     if kind == "geometric" and number is not None and number >= 1.0:
-        raise SimulationError(f"--population {kind}:{text}: the number must be below 1")
+        raise SimulationError(f"{kind}:{text}: the number must be below 1")
     added = attribute.values[-1] == NOT_KNOWN
     k = attribute.k - added
     places = np.arange(k, dtype=np.float64)
@@ -218,27 +266,54 @@ def _matched(word: str, table: Mapping[str, Mapping[str, Any]], attribute: Attri
     return np.asarray(counts, dtype=np.float64)
 
 
-def _read(path: Path, alone: str | None) -> dict[str, dict[str, Any]]:
-    """Counts by attribute and value; a file about one attribute need not name it."""
-    in_json = path.suffix == ".json"
-    found: dict[str, dict[str, Any]] = {}
+FILES: Final = (".csv", ".json")
+_SHAPE: Final = (
+    "a row for each device and a column for each attribute, or the columns attribute (not needed "
+    "for one attribute), value and count"
+)
+
+
+def read_table(path: Path) -> dict[str, list[Any]]:
+    """A file's columns: of records, or of counts."""
     try:
-        text = path.read_text(encoding="utf-8")
-        if in_json:
+        text = path.read_text(encoding="utf-8-sig")
+        rows = list(csv.DictReader(text.splitlines()))
+        if path.suffix == ".json":
             document = json.loads(text)
-            if alone is not None and all(isinstance(count, int) for count in document.values()):
-                return {alone: document}
-            return {name: dict(held.items()) for name, held in document.items()}
-        for row in csv.DictReader(text.splitlines()):
-            name = row.get("attribute") or alone or ""
-            found.setdefault(name, {})[row["value"]] = int(row["count"])
+            rows = document if isinstance(document, list) else list(_as_counts(document))
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name) for row in rows] for name in names}
     except OSError as error:
         raise SimulationError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, AttributeError, TypeError):
-        shape = "the columns attribute (not needed for one attribute), value and count"
-        if in_json:
-            shape = '{"attribute": {"value": count}} or {"value": count}'
-        raise SimulationError(f"{path} does not hold counts; it must have {shape}") from None
+    except (ValueError, AttributeError, TypeError):
+        raise SimulationError(f"{path} is no table; it must have {_SHAPE}") from None
+
+
+def _as_counts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """{"attribute": {"value": count}}, or {"value": count} for one attribute."""
+    for name, held in document.items():
+        if isinstance(held, dict):
+            yield from ({"attribute": name, "value": v, "count": n} for v, n in held.items())
+        else:
+            yield {"value": name, "count": held}
+
+
+def _is_counts(columns: Mapping[str, Any]) -> bool:
+    return {"value", "count"} <= columns.keys() <= {"attribute", "value", "count"}
+
+
+def _counts_in(
+    word: str, columns: Mapping[str, Sequence[Any]], alone: str
+) -> dict[str, dict[str, Any]]:
+    """Counts by attribute and value; a file about one attribute need not name it."""
+    found: dict[str, dict[str, Any]] = {}
+    names = columns.get("attribute") or [alone] * len(columns["value"])
+    for name, value, number in zip(names, columns["value"], columns["count"]):
+        try:
+            count = int(number) if isinstance(number, str) else number
+        except ValueError:
+            raise SimulationError(f"{word}: {number!r} is not a number of devices") from None
+        found.setdefault(name or alone, {})[value] = count
     return found
 
 

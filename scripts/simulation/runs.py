@@ -1,4 +1,4 @@
-"""Finished runs: stored, shown, drawn and compared; and the progress of those that are not."""
+"""Finished runs: shown, stored, drawn and compared; and the progress of those that are not."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from collector.charts import EVERY, MOST_BARS, Chart, largest, named_bars, png, svg
 from collector.errors import CollectorError
@@ -24,12 +22,13 @@ from collector.results.display import share_of
 from collector.results.tables import write_rows
 from protocol_spec.estimation import critical_value
 from protocol_spec.mechanisms import DEFAULT_MECHANISM
+from simulation.campaigns import TRUTH_COLUMNS
 from simulation.population import SimulationError
-from simulation.results import TRUTH_COLUMNS
 
 LINE_SECONDS: Final = 10.0  # between two lines of progress
 FACTS, ROWS = "run.json", "results.ndjson"
 CONFIDENCE: Final = 0.999  # two runs of the same thing disagree by chance once in a thousand
+MOST_LINES: Final = 12  # values of one attribute in the summary
 
 Row = Mapping[str, Any]
 
@@ -50,10 +49,8 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield advance
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda more: bar.advance(task, more)
+    with click.progressbar(length=total, label=what, show_pos=True, file=sys.stderr) as bar:
+        yield bar.update
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,43 +102,129 @@ def pooled(rows: Iterable[Row]) -> list[Row]:
     return [row for row in spanning if chosen[row["attribute"], row["value"]] is row]
 
 
-# --- two runs compared ---------------------------------------------------------------------------
+def by_attribute(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+    return [(name, list(group)) for name, group in groupby(rows, key=itemgetter("attribute"))]
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How one histogram of a run did: errors about the truth, and z-scores over its values."""
+def rms(numbers: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(x * x for x in numbers) / len(numbers)) if numbers else 0.0
 
-    n: int
-    mse: float
-    mse_projected: float
-    rms_z: float
-    largest_z: float
 
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> Score:
-        def mean_square(numbers: Sequence[float]) -> float:
-            return sum(x * x for x in numbers) / len(numbers) if numbers else 0.0
+# --- shown ---------------------------------------------------------------------------------------
 
-        scores = [row["z"] for row in rows if row["z"] is not None]
-        return cls(
-            rows[0]["n"],
-            mean_square([row["raw"] - row["truth"] for row in rows]),
-            mean_square([row["projected"] - row["truth"] for row in rows]),
-            math.sqrt(mean_square(scores)),
-            max(map(abs, scores), default=0.0),
-        )
+
+def check(figure: Path | None, store: Path | None) -> None:
+    """Reject before the run what would fail after it."""
+    if figure is not None and figure.suffix not in (".svg", ".png"):
+        raise SimulationError(f"--figure {figure}: the name must end in .svg or .png")
+    if store is not None and (store / FACTS).exists():
+        raise SimulationError(f"{store} already holds a run; choose another directory for --store")
+
+
+def show(
+    run: Run,
+    *,
+    file_format: str | None,
+    output: Path | None,
+    figure: Path | None,
+    store: Path | None,
+) -> None:
+    """The summary on standard output; rows in a file, or in its place if a format is asked for."""
+    if store is not None:
+        run.save(store)
+    if output is not None:
+        named = output.suffix.removeprefix(".")
+        known = named if named in ("json", "ndjson") else "csv"
+        _write(output, write_rows(run.rows, TRUTH_COLUMNS, file_format or known).encode())
+    if figure is not None:
+        _write(figure, draw(run.rows, figure, run.title))
+    rows_wanted = file_format is not None and output is None
+    if rows_wanted:
+        click.echo(write_rows(run.rows, TRUTH_COLUMNS, file_format or "csv"), nl=False)
+    click.echo(summary(run), err=rows_wanted)
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise SimulationError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def summary(run: Run) -> str:
+    """All rounds together: what each value's bar would be, next to the truth."""
+    outcomes = ", ".join(f"{n:,} {name}" for name, n in run.facts["outcomes"].items())
+    lines = [run.title, f"{run.facts['depth']}: {outcomes} in {run.facts['seconds']:g} s"]
+    for name, rows in by_attribute(pooled(run.rows)):
+        first = rows[0]
+        lines += [
+            "",
+            f"{name}: {len(rows)} values, {first['devices']:,} devices, {first['protocol']}",
+        ]
+        if first["withheld"]:
+            lines.append("  withheld: too few devices reported")
+            continue
+        width = max([5, *(len(row["value"]) for row in rows)])
+        lines.append(f"  {'value':<{width}}    truth  estimate  interval, all at once")
+        kept = sorted(rows, key=itemgetter("projected"), reverse=True)[:MOST_LINES]
+        for row in (row for row in rows if row in kept):
+            truth, bar, low, high = (
+                100 * row[column] for column in ("truth", "projected", "low_all", "high_all")
+            )
+            lines.append(
+                f"  {row['value']:<{width}}  {truth:5.1f} %  {bar:6.1f} %  {low:5.1f} … {high:.1f}"
+            )
+        if len(rows) > MOST_LINES:
+            lines.append(f"  and {len(rows) - MOST_LINES} rarer values")
+        lines.append(f"  {_verdict(rows)}")
+    return "\n".join(lines)
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    bars, raw = ([row[name] - row["truth"] for row in rows] for name in ("projected", "raw"))
+    inside = sum(row["low_all"] <= row["truth"] <= row["high_all"] for row in rows)
+    furthest = max((abs(row["z"]) for row in rows if row["z"] is not None), default=0.0)
+    return (
+        f"off by {100 * rms(bars):.2f} points (root mean square; raw {100 * rms(raw):.2f}, largest "
+        f"|z| {furthest:.1f}); {inside} of {len(rows)} intervals hold the truth"
+    )
+
+
+def draw(rows: Sequence[Row], path: Path, title: str) -> bytes:
+    """The pooled histogram of every attribute, as SVG or PNG. The intervals hold for all bars
+    together: a reader picks a bar by its length."""
+    released = [row for row in pooled(rows) if not row["withheld"]]
+    if not released:
+        raise SimulationError("every histogram is withheld: there is nothing to draw")
+    charts = []
+    for name, mine in by_attribute(released):
+        found = [share_of(r["projected"], r["low_all"], r["high_all"]) for r in mine]
+        bars = named_bars([r["value"] for r in mine], found, [r["truth"] for r in mine])
+        first = mine[0]
+        rounds = "1 round" if first["rounds"] == 1 else f"{first['rounds']} rounds pooled"
+        reports = f"{first['n']:,} reports of {first['devices']:,} devices, {first['protocol']}"
+        kept = tuple(largest(bars, MOST_BARS))
+        charts.append(Chart(name, f"{rounds}, {reports}", kept, intervals=EVERY, values=len(bars)))
+    try:
+        return svg(charts, title).encode() if path.suffix == ".svg" else png(charts, title)
+    except CollectorError as error:
+        raise SimulationError(str(error)) from None
+
+
+# --- compared ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The same histogram in two runs; `apart` is the largest difference of two z-scores, which
-    has a standard deviation of 1 when both runs have one distribution and are independent."""
+    """The same histogram in two runs: of each, reports and root mean squares of the raw error and
+    of z. `apart` is the largest difference of two z-scores, which has a standard deviation of 1
+    when both runs have one distribution and are independent."""
 
     attribute: str
     round: int | None
-    left: Score
-    right: Score
+    n: tuple[int, int]
+    error: tuple[float, float]
+    rms_z: tuple[float, float]
     apart: float
     limit: float
 
@@ -166,10 +249,13 @@ def compare(left: Run, right: Run) -> list[Pair]:
     limit = critical_value(CONFIDENCE, sum(len(ours[key]) for key in common))
     pairs = []
     for key in common:
-        both = zip(ours[key], theirs[key])
-        scores = [(a["z"], b["z"]) for a, b in both if None not in (a["z"], b["z"])]
-        apart = max((abs(a - b) / math.sqrt(2.0) for a, b in scores), default=0.0)
-        pairs.append(Pair(*key, Score.of(ours[key]), Score.of(theirs[key]), apart, limit))
+        sides = ours[key], theirs[key]
+        both = [(a["z"], b["z"]) for a, b in zip(*sides) if None not in (a["z"], b["z"])]
+        apart = max((abs(a - b) / math.sqrt(2.0) for a, b in both), default=0.0)
+        n, other = (side[0]["n"] for side in sides)
+        error, off = (rms([row["raw"] - row["truth"] for row in side]) for side in sides)
+        scores = rms([a for a, _ in both]), rms([b for _, b in both])
+        pairs.append(Pair(*key, (n, other), (error, off), scores, apart, limit))
     return pairs
 
 
@@ -186,97 +272,17 @@ def _histograms(run: Run) -> dict[tuple[str, int | None], list[Row]]:
 
 def comparison(pairs: Sequence[Pair], names: tuple[Path, Path]) -> str:
     """Two runs, a line for each histogram."""
-    head = f"{'attribute':<24} {'round':>6} {'n':>21} {'MSE':>19} {'rms z':>11} {'apart':>6}"
+    head = (
+        f"{'attribute':<24} {'round':>6} {'n':>21} {'error, points':>17} {'rms z':>11} {'apart':>6}"
+    )
     lines = [f"left {names[0]}, right {names[1]}", head]
     for pair in pairs:
         number = "all" if pair.round is None else str(pair.round)
-        ours, theirs = pair.left, pair.right
+        errors, scores = (f"{100 * pair.error[i]:8.2f}" for i in (0, 1)), pair.rms_z
         lines.append(
-            f"{pair.attribute:<24} {number:>6} {ours.n:>10} {theirs.n:>10} {ours.mse:9.2e} "
-            f"{theirs.mse:9.2e} {ours.rms_z:5.2f} {theirs.rms_z:5.2f} {pair.apart:6.2f}"
-            f"{'' if pair.agree else '  !'}"
+            f"{pair.attribute:<24} {number:>6} {pair.n[0]:>10} {pair.n[1]:>10} {' '.join(errors)} "
+            f"{scores[0]:5.2f} {scores[1]:5.2f} {pair.apart:6.2f}{'' if pair.agree else '  !'}"
         )
     verdict = "agree" if all(pair.agree for pair in pairs) else "do NOT agree"
     lines.append(f"The runs {verdict}: chance keeps every difference below {pairs[0].limit:.2f}.")
-    return "\n".join(lines)
-
-
-# --- pictures and tables -------------------------------------------------------------------------
-
-
-def draw(rows: Sequence[Row], path: Path, title: str) -> None:
-    """The pooled histogram of every attribute, into an .svg or .png file. The intervals hold for
-    all bars together: a reader picks a bar by its length."""
-    released = [row for row in pooled(rows) if not row["withheld"]]
-    if not released:
-        raise SimulationError("every histogram is withheld: there is nothing to draw")
-    charts = []
-    for name in dict.fromkeys(row["attribute"] for row in released):
-        mine = [row for row in released if row["attribute"] == name]
-        found = [share_of(r["projected"], r["low_all"], r["high_all"]) for r in mine]
-        bars = named_bars([r["value"] for r in mine], found, [r["truth"] for r in mine])
-        first = mine[0]
-        rounds = "1 round" if first["rounds"] == 1 else f"{first['rounds']} rounds pooled"
-        reports = f"{first['n']:,} reports of {first['devices']:,} devices, {first['protocol']}"
-        kept = tuple(largest(bars, MOST_BARS))
-        charts.append(Chart(name, f"{rounds}, {reports}", kept, intervals=EVERY, values=len(bars)))
-    try:
-        drawn = svg(charts, title).encode() if path.suffix == ".svg" else png(charts, title)
-        path.write_bytes(drawn)
-    except CollectorError as error:
-        raise SimulationError(str(error)) from None
-    except OSError as error:
-        raise SimulationError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def check(figure: Path | None, store: Path | None) -> None:
-    """Reject before the run what would fail after it."""
-    if figure is not None and figure.suffix not in (".svg", ".png"):
-        raise SimulationError(f"--figure {figure}: the name must end in .svg or .png")
-    if store is not None and (store / FACTS).exists():
-        raise SimulationError(f"{store} already holds a run; choose another directory for --store")
-
-
-def show(
-    run: Run, *, file_format: str, output: Path | None, figure: Path | None, store: Path | None
-) -> None:
-    """Results on standard output or in a file, the summary on standard error."""
-    if store is not None:
-        run.save(store)
-    text = write_rows(run.rows, TRUTH_COLUMNS, file_format)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        try:
-            output.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise SimulationError(f"{output} cannot be written: {error.strerror}") from None
-    if figure is not None:
-        draw(run.rows, figure, run.title)
-    click.echo(summary(run), err=True)
-
-
-def summary(run: Run) -> str:
-    """All rounds together, a line for each attribute."""
-    outcomes = ", ".join(f"{n:,} {name}" for name, n in run.facts["outcomes"].items())
-    lines = [run.title, f"{run.facts['depth']}: {outcomes} in {run.facts['seconds']:g} s"]
-    together = groupby(pooled(run.rows), key=itemgetter("attribute"))
-    groups = [(name, list(rows)) for name, rows in together]
-    width = max([9, *(len(name) for name, _ in groups)])
-    lines.append(
-        f"{'attribute':<{width}}  protocol  values      devices  error %  projected %  "
-        "largest |z|  in intervals"
-    )
-    for name, rows in groups:
-        first = rows[0]
-        head = f"{name:<{width}}  {first['protocol']:<8} {len(rows):>7} {first['devices']:>12,}"
-        if first["withheld"]:
-            lines.append(f"{head}  withheld: fewer than {first['min_reports']} devices")
-            continue
-        made = Score.of(rows)
-        inside = sum(row["low_all"] <= row["truth"] <= row["high_all"] for row in rows)
-        lines.append(
-            f"{head} {100 * made.mse**0.5:>8.2f} {100 * made.mse_projected**0.5:>12.2f} "
-            f"{made.largest_z:>12.1f}  {inside:>6} of {len(rows)}"
-        )
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from protocol_spec import Calibration, Manifest
-from simulation.fleet import Fleet
+from simulation.devices import Fleet
 from simulation.population import Behaviour
 from tests.support.campaigns import manifest
 

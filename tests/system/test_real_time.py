@@ -14,10 +14,9 @@ from collector.results.facts import read_truth
 from faults.run import collector_size, run
 from faults.sites import CollectorSite
 from protocol_spec import Manifest, Outcome
-from simulation.depths import (
+from simulation.campaigns import (
     as_reports,
     collecting_live,
-    holdings,
     real_agents,
     reports_through_broker,
     retimed,
@@ -88,12 +87,12 @@ def test_a_broker_and_a_collector_count_what_counting_at_once_counts(tmp_path: P
 def test_real_agents_are_all_counted_in_every_round(tmp_path: Path) -> None:
     asked = both(attributes=FUEL + NUMERIC)
     campaign = retimed_here(asked, period_seconds=6, lead_seconds=14)
-    devices = holdings(campaign, populate(campaign, ["zipf"], AGENTS, 1), 1)
+    people = populate(campaign, ["zipf"], AGENTS, 1)
     with (
         Nats(tmp_path / "broker") as broker,
         collecting_live(tmp_path / "data", campaign, broker.url) as live,
     ):
-        found = real_agents(live, devices, 2, lambda _: None)
+        found = real_agents(live, people, 1, 2, lambda _: None)
     assert [sum(int(a.n[t]) for a in found.attributes) for t in (0, 1)] == [AGENTS, AGENTS]
     for tally in found.attributes:
         assert tally.truth[0].sum() == tally.n[0]

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from protocol_spec import Manifest, Result
-from simulation.depths import as_statistics
+from simulation.campaigns import Simulated, as_statistics
 from simulation.population import Behaviour
-from simulation.results import Simulated
 from tests.support.protocol.statistics import LIMIT, binomial_z, mean_z
 from tests.support.simulation import campaign, question
 

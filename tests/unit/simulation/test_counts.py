@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,18 @@ import pytest
 
 from protocol_spec import Calibration, ParameterError, as_drawn, calibrate
 from protocol_spec.mechanisms import Memoized
-from simulation.bulk import OneByOne, bulk
-from simulation.counts import counted_fleet, memoized_fleet, one_round, sample_groups
-from simulation.fleet import Fleet
+from simulation.campaigns import as_reports, as_statistics
+from simulation.counts import (
+    answers,
+    counted_fleet,
+    memoized_fleet,
+    one_round,
+    sample_groups,
+    subsets,
+)
+from simulation.devices import Fleet, OneByOne, bulk
 from simulation.population import Behaviour, drifting
-from tests.support.protocol.statistics import LIMIT
+from tests.support.protocol.statistics import LIMIT, binomial_z
 from tests.support.simulation import (
     Distribution,
     Vector,
@@ -103,7 +110,7 @@ def test_all_values_of_a_later_round_have_their_joint_distribution(protocol: str
     rng = np.random.default_rng(SEED)
     fleet = memoized_fleet(rng, c, np.tile(truth, (RUNS, 1)), dropout=dropout)
     fleet.round()
-    n_2, counts = fleet.round()
+    n_2, counts, _ = fleet.round()
     assert abs(fit_z(np.column_stack([n_2, counts]), together(parts))) < LIMIT, f"seed {SEED}"
 
 
@@ -166,18 +173,59 @@ def codes_of(n: np.ndarray, counts: np.ndarray) -> list[int]:
     return [int(code) for code in codes]
 
 
-@pytest.mark.parametrize("unruly", [False, True], ids=["all report", "dropout and churn"])
 @pytest.mark.parametrize("protocol", ["GRR", "OUE"])
-def test_nested_counts_have_the_distribution_of_nested_devices(protocol: str, unruly: bool) -> None:
-    """All rounds jointly, device by device."""
+def test_a_nested_result_has_the_distribution_of_latest_reports(protocol: str) -> None:
+    """Devices that missed rounds stand at the level of their own last report."""
     asked = campaign("nested", question(VALUES, protocol=protocol), eps_inf=1.5)
-    rates: dict[str, Any] = UNRULY if unruly else {}
-    theirs = courses_of(Fleet(asked, (ALONE.sum(axis=0),), Behaviour(**rates), SEED, ROUNDS))
-    levels = counted_fleet(np.random.default_rng(SEED), asked.mechanisms[0], ALONE, **rates)
-    ours = Counter(zip(*(codes_of(*levels.round()) for _ in range(ROUNDS))))
+    mechanism, theirs = asked.mechanisms[0], Counter[int]()
+    made = Fleet(asked, (ALONE.sum(axis=0),), Behaviour(dropout=0.4), SEED, ROUNDS)
+    for batch in made.batches():
+        for _ in range(ROUNDS):
+            batch.reports()
+        for body in (batch.latest() or ALONE)[0]:
+            channel, answer = mechanism.supported(body.tobytes(), "")
+            bits = sum(1 << v for v in mechanism.counted.supported(answer))
+            theirs[channel + 1 << VALUES | bits] += 1
+    fleet = counted_fleet(np.random.default_rng(SEED), mechanism, ALONE, dropout=0.4)
+    for _ in range(ROUNDS):
+        n, counts, _ = fleet.round()
+    ours = Counter(code for code in codes_of(n, counts) if code)
+    assert len(theirs) >= 4 * 3  # levels and what they support
     assert abs(same_z(ours, theirs)) < LIMIT, f"seed {SEED}"
-    everyone = levels.participation.sum()  # those that were replaced are counted too
-    assert everyone > DEVICES if unruly else everyone == DEVICES
+    assert abs(binomial_z(ours.total(), DEVICES, 1 - 0.4**ROUNDS)) < LIMIT, f"seed {SEED}"
+
+
+def test_a_nested_device_that_left_is_still_in_the_result() -> None:
+    asked = campaign("nested", question(VALUES), eps_inf=1.5)
+    held = np.array([300, 200, 100])
+    made = Fleet(asked, (held,), Behaviour(churn=0.5), SEED, ROUNDS)
+    counted = as_statistics(asked, (held,), made.behaviour, rounds=ROUNDS, seed=SEED)
+    for simulated in (as_reports(made), counted):
+        mine = simulated.attributes[0]
+        assert (mine.sent == 600).all()
+        assert mine.n[0] == 600
+        assert mine.n[-1] == mine.participation.sum() > 1_000
+
+
+@pytest.mark.parametrize(("size", "of"), [(1, 3), (2, 4), (3, 4)])
+def test_random_sets_are_all_as_likely(size: int, of: int) -> None:
+    sets = list(combinations(range(of), size))
+    expected = {tuple(int(i in each) for i in range(of)): 1 / len(sets) for each in sets}
+    drawn = subsets(np.random.default_rng(SEED), np.ones(RUNS, dtype=np.int64), size, of)
+    assert abs(fit_z(drawn, expected)) < LIMIT, f"seed {SEED}"
+
+
+def test_an_answer_of_several_values_has_the_value_held_or_is_blind() -> None:
+    """Two of four values; both kinds of sets by hand."""
+    k, size, gap = 4, 2, 0.5
+    keep = gap * (k - 1) / (k - size)
+    expected: Distribution = {}
+    for each in combinations(range(k), size):
+        chance = (1 - keep) / 6 + keep * (1 in each) / 3
+        expected[tuple(int(v in each) for v in range(k))] = chance
+    held = np.tile([0, 1, 0, 0], (RUNS, 1))
+    drawn = answers(np.random.default_rng(SEED), held, gap, size)
+    assert abs(fit_z(drawn, expected)) < LIMIT, f"seed {SEED}"
 
 
 @pytest.mark.parametrize("each", [1, 2])
@@ -189,10 +237,10 @@ def test_answers_have_the_distribution_of_devices_that_answer_once(each: int) ->
     rates = {"changes": 0.5, **UNRULY}
     held = (ALONE.sum(axis=0),)
     theirs = courses_of(Fleet(asked, held, Behaviour(**rates), SEED, ROUNDS, drift=(target,)))
-    answers = counted_fleet(np.random.default_rng(SEED), asked.mechanisms[0], ALONE, **rates)
+    given = counted_fleet(np.random.default_rng(SEED), asked.mechanisms[0], ALONE, **rates)
     columns = []
     for t in range(ROUNDS):
-        n, counts = answers.round(drifting(start, target, t, 5))
+        n, counts, _ = given.round(drifting(start, target, t, 5))
         columns.append(codes_of(n[:, np.newaxis], counts[:, np.newaxis]))
     assert abs(same_z(Counter(zip(*columns)), theirs)) < LIMIT, f"seed {SEED}"
 

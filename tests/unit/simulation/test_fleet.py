@@ -24,7 +24,8 @@ from protocol_spec import (
     parse_from_device,
     report_fault,
 )
-from simulation.bulk import (
+from simulation.campaigns import as_reports, as_statistics
+from simulation.devices import (
     STEPS,
     BulkMechanism,
     BulkRandomiser,
@@ -35,7 +36,6 @@ from simulation.bulk import (
     encode,
     respond_packed,
 )
-from simulation.depths import as_reports, as_statistics
 from simulation.population import SimulationError, by_value, dishonest
 from tests.support.protocol.entropy import seeded
 from tests.support.protocol.statistics import LIMIT, binomial_z, uniform_z

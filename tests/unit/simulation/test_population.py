@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from simulation.population import (
     by_value,
     dishonest,
     for_dataset,
+    from_records,
     load,
     populate,
 )
@@ -120,6 +123,35 @@ def test_a_file_of_counts(tmp_path: Path, name: str, text: str) -> None:
     assert (population.devices, population.counts[0].tolist()) == (4, [3, 0, 0, 1])
 
 
+RECORDS = "fuel,hour,note\nwood,h1,a\nwood,h1,b\npump,h3,c\nnuclear,h3,d\n"
+
+
+@pytest.mark.parametrize("name", ["homes.csv", "homes.json"])
+def test_a_file_of_records_has_a_device_for_each(tmp_path: Path, name: str) -> None:
+    """Answers of one device stay together; a value that the manifest does not have is its last."""
+    rows = list(csv.DictReader(RECORDS.splitlines()))
+    (tmp_path / name).write_text(RECORDS if name.endswith("csv") else json.dumps(rows))
+    made = populate(both(), [str(tmp_path / name)], None, 1)
+    assert made.devices == 4
+    assert made.counts[0].tolist() == [2, 0, 0, 2]
+    assert made.holdings(7).tolist() == [[0, 1], [0, 1], [3, 3], [3, 3]]
+    more = populate(both(), [str(tmp_path / name)], 10, 1)
+    assert (more.devices, more.counts[0].sum()) == (10, 10)
+    assert {tuple(row) for row in more.holdings(1).tolist()} == {(0, 1), (3, 3)}
+    alone = populate(both(), [f"fuel={tmp_path / name}", "hour=uniform"], 8, 1)
+    assert alone.counts[0].tolist() == [4, 0, 0, 4]
+
+
+def test_a_data_frame_is_a_population() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(io.StringIO(RECORDS))
+    assert from_records(both(), frame).counts[0].tolist() == [2, 0, 0, 2]
+    with pytest.raises(SimulationError, match="no column 'hour'; their columns are fuel, note"):
+        from_records(both(), frame.drop(columns="hour"))
+    with pytest.raises(SimulationError, match="there are no records"):
+        from_records(both(), frame[:0])
+
+
 def test_every_device_draws_one_attribute() -> None:
     population = populate(both(), ["uniform"], 10_000, 1)
     drawn = population.drawn(7)
@@ -155,9 +187,9 @@ def test_a_population_that_cannot_be_used_is_refused(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("x.csv", "value,count\nwood,many\n", "does not hold counts"),
-        ("x.csv", "name,number\nwood,3\n", "columns attribute"),
-        ("x.json", "[1, 2]", "does not hold counts"),
+        ("x.csv", "value,count\nwood,many\n", "'many' is not a number of devices"),
+        ("x.csv", "name,number\nwood,3\n", "no column 'fuel'; their columns are name, number"),
+        ("x.json", "[1, 2]", "is no table; it must have a row for each device"),
         ("x.json", '{"wood": 1, "coal": 2}', "'coal' of fuel, which is not in the manifest"),
         ("x.json", '{"fuel": {"wood": 1.5}}', "whole numbers"),
         ("x.json", '{"wood": 0}', "not all 0"),

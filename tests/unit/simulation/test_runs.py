@@ -7,17 +7,25 @@ import re
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from collector.results.facts import read_truth
 from collector.results.tables import COLUMNS
 from protocol_spec import Outcome
+from simulation.campaigns import (
+    TRUTH_COLUMNS,
+    Simulated,
+    as_reports,
+    as_statistics,
+    into,
+    reading,
+    retimed,
+)
 from simulation.cli import main
-from simulation.depths import as_reports, as_statistics, holdings, into, reading, retimed
-from simulation.fleet import Fleet
+from simulation.devices import Fleet
 from simulation.population import SimulationError, by_value, populate
-from simulation.results import TRUTH_COLUMNS, Simulated
 from simulation.runs import Run, compare
 from tests.support.campaigns import manifest_text
 from tests.support.harness import ROOT
@@ -27,10 +35,9 @@ from tests.support.simulation import FIRST, FUEL, HOURS, NUMERIC, both, campaign
 def test_devices_hold_the_population_s_values() -> None:
     asked = campaign(attributes=FUEL + NUMERIC)
     population = populate(asked, ["zipf"], 50, 1)
-    devices = holdings(asked, population, 1)
-    for attribute, counts in zip(asked.attributes, population.counts):
-        places = [device[attribute.name] for device in devices]
-        assert [places.count(place) for place in range(attribute.k)] == counts.tolist()
+    devices = population.holdings(1)
+    for index, (attribute, counts) in enumerate(zip(asked.attributes, population.counts)):
+        assert np.bincount(devices[:, index], minlength=attribute.k).tolist() == counts.tolist()
         for place in range(attribute.k):
             assert attribute.index_of(reading(attribute, place)) == place
 
@@ -133,14 +140,21 @@ def call(*words: str | Path) -> Result:
 
 
 @pytest.mark.parametrize("depth", ["statistics", "reports"])
-def test_a_run_prints_the_same_rows_each_time_and_a_summary(depth: str, toml: str) -> None:
-    words = (depth, toml, "--devices", "2000", "--rounds", "2", "--format", "ndjson")
+def test_a_run_is_a_summary_and_its_rows_are_the_same_each_time(depth: str, toml: str) -> None:
+    words = (depth, toml, "--devices", "2000", "--rounds", "2", "--population", "zipf:2")
     done = call(*words)
-    assert done.exit_code == 0
-    assert len([json.loads(line) for line in done.stdout.splitlines()]) == (4 + 20) * 3
-    assert "2,000 devices, uniform, 2 rounds (seed 1)" in done.stderr
-    assert f"{depth}: 4,000 accepted" in done.stderr
-    assert call(*words).stdout == done.stdout
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith("2,000 devices, zipf:2, 2 rounds (seed 1)")
+    assert lines[1].startswith(f"{depth}: 4,000 accepted")
+    assert any(
+        re.fullmatch(r"  wood +(69|70)\.\d % +\d+\.\d % +\d+\.\d … \d+\.\d", line) for line in lines
+    )
+    assert "  and 8 rarer values" in lines
+    rows = call(*words, "--format", "ndjson")
+    assert len([json.loads(line) for line in rows.stdout.splitlines()]) == (4 + 20) * 3
+    assert rows.stderr.splitlines()[0] == lines[0]
+    assert call(*words, "--format", "ndjson").stdout == rows.stdout
 
 
 def test_every_behaviour_can_be_asked_for(toml: str, tmp_path: Path) -> None:
@@ -157,7 +171,7 @@ def test_every_behaviour_can_be_asked_for(toml: str, tmp_path: Path) -> None:
     assert {"accepted", "late", "duplicate"} == set(facts["outcomes"])
     assert facts["behaviour"]["dropout_by_value"] == {"0": {"1": 0.5}}
     assert (tmp_path / "data" / "collector.db").exists()
-    assert done.stdout == ""
+    assert (tmp_path / "x.csv").read_text().startswith("campaign,")
     again = call(*words)  # a run that was kept is not overwritten
     assert (again.exit_code, "already holds a run" in again.stderr) == (2, True)
 
@@ -188,7 +202,7 @@ def test_two_stored_runs_are_compared(toml: str, tmp_path: Path) -> None:
 def test_a_manifest_for_a_data_set_is_ready_to_use(tmp_path: Path) -> None:
     (tmp_path / "nursery.toml").write_text(call("manifest", "nursery").stdout)
     done = call("statistics", tmp_path / "nursery.toml", "--population", "nursery")
-    assert "12,960 devices, nursery" in done.stderr
+    assert "12,960 devices, nursery" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -201,7 +215,8 @@ def test_a_manifest_for_a_data_set_is_ready_to_use(tmp_path: Path) -> None:
         (("--figure", "x.pdf"), ".svg or .png"),
         (("--output", "/nowhere/at/all"), "cannot be written"),
         (("--figure", "/nowhere/at/all.svg"), "cannot be written"),
-        (("--drift", "zipf"), "add --changes-per-year"),
+        (("--drift", "zipf"), "--drift says what changing values become"),
+        (("--changes", "0.1", "--drift", "moon"), "--drift 'moon' is unknown"),
     ],
 )
 def test_a_mistake_is_one_clear_line(toml: str, words: tuple[str, ...], message: str) -> None:
