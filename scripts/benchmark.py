@@ -36,6 +36,7 @@ HELP: Final = {
     "errors": "Campaigns of multi-freq-ldpy for each budget.",
     "large": "Reports in a larger round; 0 for none.",
     "minutes": "Length of the run.",
+    "name": "The mechanism, as a manifest's `reporting` names it.",
     "peer_python": "Python that has the other libraries, instead of a temporary environment.",
     "rate": "Reports a second.",
     "reports": "Reports published.",
@@ -196,6 +197,18 @@ def accuracy(run: Run, campaigns: int = 10, peer_python: Path | None = None) -> 
 
 
 @verb
+def mechanism(_run: Run, name: str = "nested", devices: int = 12_960, runs: int = 5) -> Rows:
+    """Error, coverage and cost of a mechanism, against memoized; also one of your own.
+
+    See docs/research.md.
+    """
+    known = import_module("protocol_spec.mechanisms").MECHANISMS
+    if name not in known:
+        raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="--name")
+    return list(_module("mechanism").measure(name, devices, runs))
+
+
+@verb
 def soak(run: Run, minutes: float = 20.0, rate: int = 200) -> Rows:
     """Count at a constant rate over TLS with the page open: memory, files and sizes stay flat.
 
@@ -211,7 +224,7 @@ def soak(run: Run, minutes: float = 20.0, rate: int = 200) -> Rows:
 @click.option("--write", is_flag=True, help="Write the numbers to docs/benchmarks.md.")
 @click.pass_context
 def run_all(context: click.Context, peer_python: Path | None, in_json: bool, write: bool) -> None:
-    """Run all but `soak` and `workers`. Takes half an hour."""
+    """Run all but `soak`, `workers` and `mechanism`. Takes half an hour."""
     broken = 0
     for command in (agent, startup, ingest, live, simulate, peers, accuracy):
         options = {"peer_python": peer_python} if command in (peers, accuracy) else {}

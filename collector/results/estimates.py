@@ -66,7 +66,9 @@ def _pooled(channel: Channel, result: Result, squares: float) -> Estimate:
     first, second = (each.moments.without_sampling().variance(held) for each in (once, twice))
     between, within = _parts(first, second)
     at = int(np.argmax(within / first))
-    rest = (result.privacy_error[at] ** 2 - between[at] * squares) / within[at]
+    rest = 0.0  # without fresh noise there is none to find
+    if within[at] > 0.0:
+        rest = (result.privacy_error[at] ** 2 - between[at] * squares) / within[at]
     names = ("v0", "slope", "base", "base_slope")
     ones, twos = (np.array([getattr(e.moments, n) for n in names]) for e in (once, twice))
     of_memos, fresh = _parts(ones, twos)

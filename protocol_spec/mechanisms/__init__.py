@@ -9,6 +9,8 @@
 its documentation, tests and vectors. None needs numpy; estimating from counts is in `estimation`.
 """
 
+import os
+import sys
 from typing import Final
 
 from protocol_spec.attributes import Attribute
@@ -30,3 +32,28 @@ DEFAULT_MECHANISM: Final[Reporting] = "memoized"  # where a manifest names none
 def make_mechanism(attribute: Attribute, budget: Budget, digest: bytes) -> Mechanism:
     """The one that a manifest asks for. Raises `ParameterError` where the budget allows none."""
     return MECHANISMS[budget.reporting].asked(attribute, budget, digest)
+
+
+def _load_outside(place: str) -> None:
+    """Add the mechanism that a file, or a module on Python's path, has as `MECHANISM`."""
+    from importlib import import_module, util  # noqa: PLC0415 - hardly ever needed
+
+    try:
+        if not place.endswith(".py"):
+            module = import_module(place)
+        else:
+            found = util.spec_from_file_location(f"allomfree_mechanism_{len(MECHANISMS)}", place)
+            module = util.module_from_spec(found)  # type: ignore[arg-type]
+            sys.modules[module.__name__] = module
+            found.loader.exec_module(module)  # type: ignore[union-attr]
+        made = module.MECHANISM
+        MECHANISMS[made.reporting] = made
+    except (ImportError, OSError, AttributeError) as error:
+        sys.exit(f"error: {OUTSIDE}: {place} has no mechanism: {error}. Nothing was done")
+
+
+# For research: mechanisms that are not part of the protocol, for the processes that have the
+# variable. A manifest cannot bring any.
+OUTSIDE: Final = "ALLOMFREE_MECHANISMS"
+for _place in filter(None, os.environ.get(OUTSIDE, "").split(os.pathsep)):
+    _load_outside(_place)

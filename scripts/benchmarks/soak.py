@@ -3,9 +3,8 @@
 Memory and open files of collector and page, and the sizes of database and write-ahead log, are
 sampled. The second half of the samples, after caches have filled, is cut into blocks, and each
 block's greatest value counts: a log that fills and is emptied has the same peak again and again.
-Growth is the slope of Theil and Sen, the median of the slopes of all pairs of blocks, which a single
-jump does not move much, with Kendall's 95 % interval. A limit is broken when even the lower end of
-that interval is above it.
+Growth is the slope of Theil and Sen, the median of the slopes of all pairs of blocks, with
+Kendall's 95 % interval. A limit is broken when even the lower end of that interval is above it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -197,6 +200,39 @@ def test_two_stored_runs_are_compared(toml: str, tmp_path: Path) -> None:
     assert (same.exit_code, "The runs agree" in same.stdout) == (0, True)
     other = call("compare", tmp_path / "a", tmp_path / "c", "--json")
     assert (other.exit_code, json.loads(other.stdout)["agree"]) == (1, False)
+
+
+def outside(*words: str | Path, place: str = "docs/examples/steady.py") -> str:
+    """A program that knows the mechanism of the example, from its own process."""
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        env={**os.environ, "ALLOMFREE_MECHANISMS": place, "PYTHONPATH": str(ROOT / "scripts")},
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_mechanism_outside_of_the_repository_is_simulated_planned_and_measured(
+    toml: str, tmp_path: Path
+) -> None:
+    steady = tmp_path / "steady.toml"
+    text = Path(toml).read_text().replace('reporting = "memoized"', 'reporting = "steady"')
+    steady.write_text(text)
+    simulator = "scripts/simulate_fleet.py"
+    words = (steady, "--devices", "900", "--rounds", "3")
+    shown = outside(simulator, "reports", *words, "--into", tmp_path / "data")
+    assert re.search(r"fuel: 4 values, \d+ devices, (GRR|SS)", shown)
+    assert "use reports" in outside(simulator, "statistics", *words)
+    read = outside("-m", "collector", "estimate", "--data-dir", tmp_path / "data")
+    assert "3 rounds pooled" in read
+    assert "Warning" not in read
+    assert re.search(r"\bsteady +±", outside("-m", "collector", "plan", toml, "--devices", "900"))
+    name = ("--name", "steady", "--devices", "2000", "--runs", "1")
+    assert "error, steady / memoized" in outside("scripts/benchmark.py", "mechanism", *name)
+    assert "none of memoized, once" in outside("scripts/benchmark.py", "mechanism", "--name", "x")
+    nothing = outside(simulator, "--help", place="nowhere.py")
+    assert nothing.startswith("error: ALLOMFREE_MECHANISMS: nowhere.py has no mechanism")
 
 
 def test_a_manifest_for_a_data_set_is_ready_to_use(tmp_path: Path) -> None:
