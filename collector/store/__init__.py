@@ -1,8 +1,8 @@
 """The collector's storage: `Store`, and an engine for each database.
 
-    sqlite, sqlite_database      one file that one worker writes, and any number of readers
-    postgres, postgres_counting, postgres_connection   one database that several workers share
-    common                       what both engines use
+    sqlite, sqlite_database         one file that one worker writes, and any number of readers
+    postgres, postgres_connection   one database that several workers share
+    common                          what both engines use
 
 Claims that every engine must keep:
   I6   `commit` returns only when everything in the batch is durable
@@ -27,13 +27,13 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
 from operator import itemgetter
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,23 +50,30 @@ from collector.records import (
     Withdrawal,
 )
 from collector.store.common import (
+    TABLES,
     TAGS,
     Limits,
     OutcomeKey,
     Row,
     Tables,
+    TallyKey,
+    bodies_by_tally,
+    changed_tally,
     count_reports,
     count_requests,
     find_campaign,
+    increase,
     limits_of,
     of_rounds,
     read_tally,
+    replacement,
     require_same,
     stored_counts,
 )
 from protocol_spec import Manifest, Outcome, Result, decode_result
 
 Numbers = npt.NDArray[np.uint32]
+Later = Callable[[], Iterable[tuple[Any, ...]]]  # rows of a query that may not be answered yet
 FeedRow = tuple[int, int, int, bytes]  # kind, campaign, round, places as `feed_rows` writes them
 
 CHUNK: Final = 20_000  # rows that are read at a time
@@ -246,11 +253,7 @@ class Store(ABC):
             self._add_counts(gone, -1)
             self._feed(ReceiptKind.WITHDRAWN, gone)
             for outcome, n in count_requests(done, repeated, invalid).items():
-                self._tables.query(
-                    """INSERT INTO request VALUES (?, ?)
-                       ON CONFLICT (name) DO UPDATE SET n = request.n + excluded.n""",
-                    (str(outcome), n),
-                )
+                self._tables.query(*increase("request", {"name": str(outcome)}, n))
         self.wipe_log(deleted=not all(each.repeated for each in done))
         return done
 
@@ -297,12 +300,38 @@ class Store(ABC):
         """Delete the reports of a device from open rounds, and return them."""
 
     @abstractmethod
-    def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
-        """Add reports to their tallies, or subtract them."""
+    def _own(self) -> Row:
+        """What the key of this worker's rows has besides, where each worker has its own."""
 
     @abstractmethod
+    def _ask_tallies(self, keys: Collection[TallyKey]) -> Later:
+        """This worker's rows, which nobody else changes; they may be read later."""
+
+    def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
+        """Add reports to their tallies, or subtract them."""
+        tallies = bodies_by_tally(reports)
+        self._write_counts(tallies, sign, self._ask_tallies(tallies.keys()))
+
+    def _write_counts(
+        self, tallies: Mapping[TallyKey, Sequence[bytes]], sign: int, asked: Later
+    ) -> None:
+        old = {(c, r, a): read_tally(n, counts) for c, r, a, n, counts in asked()}
+        for key, bodies in tallies.items():
+            mechanism = self._known(key[0]).manifest.mechanisms[key[2]]
+            n, counts = changed_tally(old.get(key), bodies, sign, mechanism)
+            row = dict(zip(TABLES["tally"].key, key)) | self._own()
+            self._tables.query(*replacement("tally", row, {"n": n, "counts": counts}))
+
     def _add_outcomes(self, counted: Mapping[OutcomeKey, int]) -> None:
         """Add to outcome counters, those of rounds and the totals."""
+        totals: Counter[tuple[int, str]] = Counter()
+        for (campaign, number, outcome), n in counted.items():
+            key: Row = {"campaign": campaign, "round": number, "name": str(outcome), **self._own()}
+            self._tables.query(*increase("outcome", key, n))
+            totals[campaign, str(outcome)] += n
+        for (campaign, name), n in totals.items():
+            key = {"campaign": campaign, "name": name, **self._own()}
+            self._tables.query(*increase("outcome_total", key, n))
 
     @abstractmethod
     def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
@@ -556,9 +585,14 @@ class Store(ABC):
                 (),
             )
 
-    @abstractmethod
     def clearable_receipts(self, campaign: int) -> list[int]:
         """Sealed rounds whose receipt pages are still at the broker."""
+        rows = self._tables.query(
+            """SELECT number FROM round WHERE campaign = ? AND sealed IS NOT NULL
+               AND NOT receipts_cleared ORDER BY number""",
+            (campaign,),
+        )
+        return [number for (number,) in rows]
 
     def mark_receipts_cleared(self, campaign: int, number: int) -> None:
         """The receipt pages of a round are gone from the broker."""

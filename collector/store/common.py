@@ -34,29 +34,92 @@ Round = tuple[int, int]  # campaign, number
 OutcomeKey = tuple[int, int, Outcome]  # campaign, round, outcome: the key of an outcome counter
 TallyKey = tuple[int, int, int]  # campaign, round, attribute
 
-# Tables, their columns, and how many of these are the key.
-TABLES: Final[dict[str, tuple[tuple[str, ...], int]]] = {
-    "campaign": (("id", "name", "manifest", "opened", "closed"), 1),
-    "signature": (("campaign", "signature"), 1),
-    "revoked": (("device", "at"), 1),
-    "round": (("campaign", "number", "sealed", "receipts_cleared"), 2),
-    "device": (
-        ("campaign", "device", "attribute", "rounds", "unreleased", "lead", "latest"),
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+class Table(NamedTuple):
+    """A table that both engines have, its columns and types as PostgreSQL names them."""
+
+    declared: str
+    keys: int  # how many of its first columns are the key
+    hot: bool = False  # changed with every batch, or as large as the fleet
+    per_worker: bool = False  # if several share it: a row for each, so that none waits for another
+
+    @property
+    def columns(self) -> list[str]:
+        return [column.split()[0] for column in self.declared.split(", ")]
+
+    @property
+    def key(self) -> list[str]:
+        return self.columns[: self.keys]
+
+    def ddl(self, name: str, *, shared: bool) -> str:
+        """The statement that makes it."""
+        columns = [
+            column if column.endswith(" NULL") else f"{column} NOT NULL"
+            for column in self.declared.split(", ")
+        ]
+        key = self.key
+        if shared and self.per_worker:
+            columns, key = [*columns, "worker bigint NOT NULL"], [*key, "worker"]
+        return f"CREATE TABLE {name} ({', '.join(columns)}, PRIMARY KEY ({', '.join(key)}))"
+
+
+# Times are Unix seconds; counts are little-endian 64-bit integers, as `records.Tally` has them.
+# Other tools may read `result`, `tally` and `outcome`, see docs/results.md and docs/postgresql.md.
+TABLES: Final = {
+    "campaign": Table(
+        "id integer, name text UNIQUE, manifest bytea, opened bigint, closed bigint NULL", 1
+    ),
+    "signature": Table("campaign integer, signature bytea", 1),
+    "revoked": Table("device text, at bigint", 1),
+    "setting": Table("name text, value bytea", 1),
+    "request": Table("name text, n bigint", 1),
+    "round": Table(
+        "campaign integer, number integer, sealed bigint NULL, "
+        "receipts_cleared boolean DEFAULT false",
         2,
     ),
-    "tally": (("campaign", "round", "attribute", "n", "counts"), 3),
-    "outcome": (("campaign", "round", "name", "n"), 3),
-    "outcome_total": (("campaign", "name", "n"), 2),
-    "request": (("name", "n"), 1),
-    "round_sum": (
-        ("campaign", "attribute", "released", "first", "last", "rounds", "n", "counts"),
+    # Devices of sealed rounds: in how many rounds that were released, and in how many others.
+    # `device` is a keyed hash; the key is not in the database. Where devices are counted by their
+    # latest reports (nested), that report and its level minus its round.
+    "device": Table(
+        "campaign integer, device bigint, attribute smallint, rounds integer DEFAULT 0, "
+        "unreleased integer DEFAULT 0, lead integer DEFAULT 0, latest bytea DEFAULT ''",
+        2,
+        hot=True,
+    ),
+    "tally": Table(
+        "campaign integer, round integer, attribute smallint, n bigint, counts bytea",
+        3,
+        hot=True,
+        per_worker=True,
+    ),
+    "outcome": Table(
+        "campaign integer, round integer, name text, n bigint", 3, hot=True, per_worker=True
+    ),
+    # Running totals, so that nothing reads all earlier rounds (F6).
+    "outcome_total": Table("campaign integer, name text, n bigint", 2, hot=True, per_worker=True),
+    # Rounds that are not released by themselves are kept only together.
+    "round_sum": Table(
+        "campaign integer, attribute smallint, released boolean, first integer, last integer, "
+        "rounds integer, n bigint, counts bytea",
         3,
     ),
-    "released_total": (("campaign", "attribute", "first", "last", "rounds", "n", "counts"), 2),
-    "result": (("campaign", "attribute", "round", "message"), 3),
-    "unpublished": (("campaign", "round", "attribute"), 3),
-    "setting": (("name", "value"), 1),
+    "released_total": Table(
+        "campaign integer, attribute smallint, first integer, last integer, rounds integer, "
+        "n bigint, counts bytea",
+        2,
+    ),
+    # Results, and which of them no broker has taken yet.
+    "result": Table("campaign integer, attribute smallint, round integer, message bytea", 3),
+    "unpublished": Table("campaign integer, round integer, attribute smallint", 3),
 }
+INDEX: Final = (
+    "CREATE INDEX round_with_receipts ON round (campaign, number) "
+    "WHERE sealed IS NOT NULL AND NOT receipts_cleared"
+)
 
 TAGS: Final = 2**32  # a place on receipt pages is a page times this, plus a tag
 KEPT_SECONDS: Final = 86_400.0  # how long a fenced worker is still listed
@@ -110,6 +173,29 @@ def condition(where: Mapping[str, object]) -> tuple[str, list[object]]:
             parts.append(f"{column} = ?")
             values.append(value)
     return " AND ".join(parts), values
+
+
+Statement = tuple[str, tuple[object, ...]]  # SQL that both engines understand, and its values
+
+
+def insertion(table: str, row: Row, then: str) -> Statement:
+    marks = ", ".join("?" * len(row))
+    columns = ", ".join(row)
+    sql = f"INSERT INTO {table} ({columns}) VALUES ({marks}) {then}"  # noqa: S608 - names of ours
+    return sql, (*row.values(),)
+
+
+def replacement(table: str, key: Row, values: Row) -> Statement:
+    """Insert a row, or change the one with its key."""
+    changed = ", ".join(f"{column} = excluded.{column}" for column in values)
+    then = f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
+    return insertion(table, key | values, then)
+
+
+def increase(table: str, key: Row, n: int) -> Statement:
+    """Add to the counter of a row, which is inserted if it is missing."""
+    then = f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET n = {table}.n + excluded.n"
+    return insertion(table, key | {"n": n}, then)
 
 
 # --- counting ------------------------------------------------------------------------------------

@@ -1,5 +1,18 @@
 """The PostgreSQL engine: one database that any number of workers share.
 
+A batch asks the server which of its devices may not report, or not this, by what is known of other
+rounds; that is nearly always none. Then it sends what to add, with the end of the transaction
+behind it. Whether a report is new the key of the round's table decides (I8): if it objects, nothing
+was done, and the batch is tried again, now also asking which reports are there.
+
+A device keeps the attribute of a sealed round, or else that of an open one, or else the first one
+of the batch. Two workers that count one device at the same moment for two rounds do not see each
+other: the round that is sealed first decides, and a report that it forbids is taken out when the
+other round is sealed (I11).
+
+Look-ups are written as subqueries by key, row by row: left to choose, the planner compares every
+report of a batch with every device of a table that it believes to be empty.
+
 A round is sealed in two steps. It is ended between the batches of all workers, in a moment: from
 then on its reports are late. Then it is made final in one transaction, however long that takes,
 while workers count for other rounds. If that fails the round is open again; if the leader dies
@@ -8,18 +21,24 @@ meanwhile, the next leader seals it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, ClassVar, Final
 
+import numpy as np
+import numpy.typing as npt
 from psycopg import sql
 
 from collector.errors import CollectorError, Fenced, NewerSchema, NotLeading, StorageFailure
 from collector.records import FORGOTTEN, Campaign, Candidate, Refusal
 from collector.settings import StoreAddress
 from collector.store import (
+    FeedRow,
+    Later,
     QueuedAnswer,
     ReceiptBatch,
     ReceiptKind,
@@ -39,17 +58,37 @@ from collector.store.common import (
     REPORT,
     TABLES,
     TAGS,
+    UNKNOWN,
     Limits,
-    OutcomeKey,
+    Past,
     Portion,
     Round,
+    Row,
+    Stored,
+    TallyKey,
+    bodies_by_tally,
+    by_round,
     compare,
+    count_outcomes,
+    highest_lead,
+    judge,
+    limits_of,
+    of_rounds,
     stored_counts,
 )
-from collector.store.postgres_connection import VERSION, Connection, bigints
-from collector.store.postgres_counting import Counting, WorkerRows, make_table, reports_of
+from collector.store.postgres_connection import (
+    VERSION,
+    Answer,
+    Connection,
+    KeyTaken,
+    bigints,
+    byteas,
+    smallints,
+)
 from protocol_spec import Outcome
 
+Column = npt.NDArray[np.int64]
+ATTEMPTS: Final = 4  # to count a batch, some of which other workers count at the same moment
 CHUNK: Final = 20_000  # rows that are read at a time
 
 
@@ -62,8 +101,10 @@ class PostgresStore(Store):
         self._db = Connection(address, read_only=read_only)
         super().__init__(self._db)
         self.epoch = 0
-        self._worker = WorkerRows(self._db, self._known)
-        self._counting = Counting(self._db, self._worker, self._known)
+        self._number: int | None = None  # None: never enlisted
+        self._lost = self._db.lost
+        self._stored: set[Round] = set()  # rounds that have a table, as far as this worker saw
+        self._look_first = False  # whether reports of the last batch were there before
         self._own_changes = 0
         self._read_epoch = 0
         self._returned: list[int] = []
@@ -88,16 +129,16 @@ class PostgresStore(Store):
     def check_leading(self) -> None:
         """Inside a transaction: fail unless this worker leads, and let nobody lead meanwhile."""
         held, values = "until <= extract(epoch FROM clock_timestamp())", tuple[int, ...]()
-        if self._worker.number is not None:
-            held, values = "holder = ? AND epoch = ?", (self._worker.own(), self.epoch)
+        if self._number is not None:
+            held, values = "holder = ? AND epoch = ?", (self._own_number(), self.epoch)
         if not self._db.query(f"SELECT 1 FROM lease WHERE {held} FOR SHARE", values):  # noqa: S608
             raise NotLeading(NOT_LEADING)
 
     @contextmanager
     def _withdrawing(self) -> Iterator[None]:
         with self._db.transaction():
-            self._worker.take_all()
-            self._worker.take()
+            self._take_all()
+            self._take()
             yield
 
     def wipe_log(self, *, deleted: bool = False) -> None:
@@ -134,37 +175,233 @@ class PostgresStore(Store):
             yield from (divmod(place, TAGS) for _, place in rows)
             rows = self._db.fetch(query, (rows[-1][0], CHUNK))
 
-    def clearable_receipts(self, campaign: int) -> list[int]:
-        rows = self._db.fetch(
-            """SELECT number FROM round WHERE campaign = %s AND sealed IS NOT NULL
-               AND NOT receipts_cleared ORDER BY number""",
-            (campaign,),
-        )
-        return [number for (number,) in rows]
-
     # --- counting and forgetting -----------------------------------------------------------------
 
     def commit(
         self, candidates: Sequence[Candidate], refusals: Sequence[Refusal]
     ) -> Sequence[Outcome]:
-        return self._counting.commit(candidates, refusals, self.meanwhile)
+        rounds = by_round(candidates)
+        for key in sorted(set(rounds) - self._stored):
+            self._known(key[0])
+            with self._db.transaction():
+                make_table(self._db, *key)
+            self._stored.add(key)
+        parts = [
+            columns(key, candidates if len(rounds) == 1 else [candidates[i] for i in members])
+            for key, members in sorted(rounds.items())
+        ]
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._commit(candidates, refusals, rounds, parts)
+            except KeyTaken:  # reports that are there: the next attempt looks at them
+                self._look_first = True
+        return self._commit(candidates, refusals, rounds, parts)
+
+    def _commit(
+        self,
+        candidates: Sequence[Candidate],
+        refusals: Sequence[Refusal],
+        rounds: Mapping[Round, Sequence[int]],
+        parts: Sequence[Columns],
+    ) -> Sequence[Outcome]:
+        """This waits for the server twice: for what it knows, and for the end. It waits once more
+        if other rounds are open, or some reports may be there: a table can be asked only when it is
+        known that its round has not ended."""
+        campaigns, own = {campaign for campaign, _ in rounds}, set(rounds)
+        asked, there = dict[Round, Answer](), dict[Round, Answer]()
+        with self._db.in_one_go(self.meanwhile):
+            lives = self._sign_of_life(len(candidates) + len(refusals))
+            opened = self._ask_open(campaigns)
+            tallies = self._ask_tallies({(c.campaign, c.round, c.attribute) for c in candidates})
+            if self._open_in(campaigns) == own and len(own) == len(campaigns):
+                asked = {part.key: self._ask_past(part, own, 1) for part in parts}
+            self.meanwhile()
+            if lives.fetchone() is None:
+                raise Fenced(FENCED)
+            found = set(opened.fetchall())
+            self._stored = {key for key in self._stored if key[0] not in campaigns} | found
+            parts = [part for part in parts if part.key in found]
+            if not asked or found - own:
+                asked = {part.key: self._ask_past(part, found, len(rounds)) for part in parts}
+            if self._look_first:
+                there = {part.key: self._ask_stored(part) for part in parts}
+            past = {key: _past(answer) for key, answer in asked.items()}
+            stored = {key: _stored(answer) for key, answer in there.items()}
+            self._look_first = any(stored.values())
+            outcomes = self._judge(candidates, rounds, parts, past, stored)
+            self._write(candidates, outcomes, parts, tallies)
+            self._add_outcomes(count_outcomes(candidates, outcomes, refusals))
+        return outcomes
+
+    def _ask_open(self, campaigns: Iterable[int]) -> Answer:
+        """Rounds that can change; while the worker's row is held, none of them ends. For a round
+        that is being sealed it is too late."""
+        return self._db.execute(
+            """SELECT campaign, number FROM round
+               WHERE campaign = ANY(%s) AND stored AND NOT ended AND sealed IS NULL""",
+            (bigints(list(campaigns)),),
+        )
+
+    def _open_in(self, campaigns: Set[int]) -> set[Round]:
+        return {key for key in self._stored if key[0] in campaigns}
+
+    def _ask_past(self, part: Columns, opened: Set[Round], rounds: int) -> Answer:
+        """What is known from other rounds of those devices that may not report, or not this."""
+        campaign = part.key[0]
+        limits = limits_of(self._known(campaign).manifest)
+        others = sorted(key for key in opened if key[0] == campaign and key != part.key)
+        joins = [
+            sql.SQL(
+                """LEFT JOIN LATERAL (SELECT attribute FROM {} WHERE device = n.device
+                   OFFSET 0) AS {} ON true"""
+            ).format(reports_of(*key), sql.Identifier(f"r{key[1]}"))
+            for key in others
+        ]
+        fields = [sql.Identifier(f"r{number}", "attribute") for _, number in others]
+        known = sql.SQL("coalesce({})").format(
+            sql.SQL(", ").join([sql.SQL("d.attribute"), *fields])
+        )
+        reports = sql.SQL(" + ").join(
+            [sql.SQL("coalesce(d.reports, 0)")]
+            + [sql.SQL("({} IS NOT NULL)::integer").format(field) for field in fields]
+        )
+        query = sql.SQL(
+            """SELECT n.device, coalesce({known}, {nobody}), {reports}, coalesce(d.lead, {any})
+               FROM unnest(%s, %s) AS n (device, attribute)
+               LEFT JOIN LATERAL (
+                   SELECT attribute, rounds + unreleased AS reports, lead FROM device
+                   WHERE campaign = {campaign} AND device = n.device OFFSET 0) AS d ON true {joins}
+               WHERE {known} <> n.attribute OR {reports} >= %s OR d.lead < %s"""
+        ).format(
+            known=known,
+            reports=reports,
+            any=sql.Literal(ANY_NUMBER),
+            nobody=sql.Literal(UNKNOWN),
+            campaign=sql.Literal(campaign),
+            joins=sql.SQL(" ").join(joins),
+        )
+        least = limits.reports - (rounds - 1), highest_lead(part.bodies, part.key[1], limits)
+        return self._db.execute(query, (bigints(part.devices), smallints(part.attributes), *least))
+
+    def _ask_stored(self, part: Columns) -> Answer:
+        """Reports of these devices in the same round."""
+        query = sql.SQL(
+            """SELECT n.device, r.attribute, r.body FROM unnest(%s) AS n (device)
+               CROSS JOIN LATERAL (SELECT attribute, body FROM {} WHERE device = n.device
+                                   OFFSET 0) AS r"""
+        ).format(reports_of(*part.key))
+        return self._db.execute(query, (bigints(part.devices),))
+
+    def _judge(
+        self,
+        candidates: Sequence[Candidate],
+        rounds: Mapping[Round, Sequence[int]],
+        parts: Sequence[Columns],
+        past: Mapping[Round, Mapping[int, Past]],
+        stored: Mapping[Round, Mapping[int, Stored]],
+    ) -> list[Outcome]:
+        """The outcome of every candidate; `parts` are the rounds that are open."""
+        outcomes, opened = [Outcome.ACCEPTED] * len(candidates), {part.key for part in parts}
+        known = any((*past.values(), *stored.values()))
+        if len(opened) == len(rounds) and not known and are_all_different(parts):
+            return outcomes
+        here: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for key, members in rounds.items():
+            mine = [candidates[i] for i in members]
+            found = [Outcome.LATE] * len(mine)
+            if key in opened:
+                limits = limits_of(self._known(key[0]).manifest)
+                found = judge(mine, limits, past[key], stored.get(key, {}), here)
+            for i, outcome in zip(members, found):
+                outcomes[i] = outcome
+            for c in accepted_of(mine, found):
+                here[c.campaign, c.device].append(c.attribute)
+        return outcomes
+
+    def _write(
+        self,
+        candidates: Sequence[Candidate],
+        outcomes: Sequence[Outcome],
+        parts: Sequence[Columns],
+        tallies: Later,
+    ) -> None:
+        accepted = candidates
+        if outcomes.count(Outcome.ACCEPTED) < len(outcomes):
+            accepted = accepted_of(candidates, outcomes)
+            again = accepted_of(candidates, outcomes, Outcome.DUPLICATE)
+            self._feed(ReceiptKind.REPEATED, again)
+            parts = [columns(key, mine) for key, mine in sorted(of_rounds(accepted))]
+        for part in parts:
+            query = "INSERT INTO {} SELECT unnest(%s), unnest(%s), unnest(%s), unnest(%s)"
+            self._db.execute(sql.SQL(query).format(reports_of(*part.key)), part.arrays())
+            places = part.places.astype(">i8").tobytes()
+            self._feed_rows([(int(ReceiptKind.COUNTED), *part.key, places)])
+        self._write_counts(bodies_by_tally(accepted), +1, tallies)
 
     def _delete_reports(self, campaign: int, device: int) -> Iterator[Candidate]:
-        for _, number in sorted(self._counting.ask_open([campaign]).fetchall()):
+        for _, number in sorted(self._ask_open([campaign]).fetchall()):
             query = sql.SQL("DELETE FROM {} WHERE device = %s RETURNING attribute, place, body")
             rows = self._db.fetch(query.format(reports_of(campaign, number)), (device,))
             for attribute, place, body in rows:
                 page, tag = divmod(place, TAGS)
                 yield Candidate(campaign, number, device, attribute, page, tag, body)
 
-    def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
-        self._worker.add_counts(reports, sign)
+    # --- what this worker writes besides reports -------------------------------------------------
+    # Its tallies, outcomes and receipts are rows of its own, so that no worker waits for another's.
+    # While it writes it holds its row of `worker`: the row says that it may write (W1). To end a
+    # round or to forget a device, all these rows are taken in turn, which waits for the current
+    # batches only.
 
-    def _add_outcomes(self, counted: Mapping[OutcomeKey, int]) -> None:
-        self._worker.add_outcomes(counted)
+    def _own_number(self) -> int:
+        """The number under which this store writes; after a lost connection it has none."""
+        if self._number is None:
+            return 0
+        if self._lost != self._db.lost:
+            raise Fenced(FENCED)
+        return self._number
+
+    def _take(self) -> None:
+        """Hold this worker's row until the transaction ends, as a sign of life."""
+        if self._sign_of_life(0).fetchone() is None:
+            raise Fenced(FENCED)
+
+    def _take_all(self) -> None:
+        """Hold the rows of all workers, in order: no batch is in progress until this ends."""
+        self._db.fetch("SELECT number FROM worker ORDER BY number FOR UPDATE")
+
+    def _sign_of_life(self, received: int) -> Answer:
+        return self._db.execute(
+            """UPDATE worker SET seen = extract(epoch FROM clock_timestamp()),
+                                 received = received + %s
+               WHERE number = %s AND NOT fenced
+               AND (SELECT version FROM allomfree) <= %s RETURNING number""",
+            (received, self._own_number(), VERSION),
+        )
+
+    def _ask_tallies(self, keys: Collection[TallyKey]) -> Later:
+        """Nobody else changes them while it holds its row."""
+        parts = [bigints([key[i] for key in keys]) for i in range(3)]
+        return self._db.execute(
+            """SELECT campaign, round, attribute, n, counts FROM tally
+               JOIN unnest(%s, %s, %s) AS asked (c, r, a)
+               ON campaign = c AND round = r AND attribute = a WHERE worker = %s""",
+            (*parts, self._own_number()),
+        ).fetchall
+
+    def _own(self) -> Row:
+        return {"worker": self._own_number()}
 
     def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
-        self._worker.feed(feed_rows(kind, reports))
+        self._feed_rows(feed_rows(kind, reports))
+
+    def _feed_rows(self, rows: Iterable[FeedRow]) -> None:
+        """Leave receipts for the leader; without workers nobody reads them."""
+        for row in rows if self._number is not None else ():
+            self._db.execute(
+                """INSERT INTO receipt_feed (worker, kind, campaign, round, places)
+                   VALUES (%s, %s, %s, %s, %s)""",
+                (self._number, *row),
+            )
 
     # --- sealing ---------------------------------------------------------------------------------
 
@@ -172,7 +409,7 @@ class PostgresStore(Store):
     def sealing(self, campaign: Campaign, number: int, at: int) -> Iterator[Sealing | None]:
         key = (campaign.id, number)
         with self._leading():  # from now on no batch counts for this round
-            self._worker.take_all()
+            self._take_all()
             ended = self._db.fetch_one(
                 """INSERT INTO round (campaign, number, ended) VALUES (%s, %s, true)
                    ON CONFLICT (campaign, number) DO UPDATE SET ended = true
@@ -189,7 +426,7 @@ class PostgresStore(Store):
             with suppress(StorageFailure):
                 self._open_again(key)
             raise
-        self._counting.stored.discard(key)
+        self._stored.discard(key)
 
     def _open_again(self, key: Round) -> None:
         with self._leading():
@@ -228,7 +465,7 @@ class PostgresStore(Store):
         query = sql.SQL(_TAKE_OUT).format(reports=reports, lead=lead)
         rows = self._db.fetch(query, (campaign, FORGOTTEN, limits.reports, limits.reports))
         if rows:
-            self._worker.take()
+            self._take()
         return [
             (Outcome(why), Candidate(campaign, number, d, a, place // TAGS, place % TAGS, body))
             for why, d, a, place, body in rows
@@ -243,17 +480,15 @@ class PostgresStore(Store):
     def _add_up_workers(self, key: Round) -> None:
         """The rows of all workers become one."""
         tallies, outcomes = self.tallies(*key), self.outcomes(*key)
-        self._db.execute("DELETE FROM tally WHERE campaign = %s AND round = %s", key)
+        whole: Row = {"campaign": key[0], "round": key[1]}
+        for table in ("tally", "outcome"):
+            self._db.delete(table, whole)
+        whole["worker"] = 0
         for attribute, tally in tallies.items():
-            self._db.execute(
-                "INSERT INTO tally VALUES (%s, %s, %s, 0, %s, %s)",
-                (*key, attribute, tally.n, stored_counts(tally.counts)),
-            )
-        self._db.execute("DELETE FROM outcome WHERE campaign = %s AND round = %s", key)
+            row = {"attribute": attribute, "n": tally.n, "counts": stored_counts(tally.counts)}
+            self._db.add("tally", whole | row)
         for outcome, n in outcomes.items():
-            self._db.execute(
-                "INSERT INTO outcome VALUES (%s, %s, %s, 0, %s)", (*key, str(outcome), n)
-            )
+            self._db.add("outcome", whole | {"name": str(outcome), "n": n})
 
     def latest_changes(
         self, campaign: int, number: int
@@ -301,13 +536,11 @@ class PostgresStore(Store):
                 (name,),
             )
         self._db.execute("SELECT set_config('application_name', %s, false)", (_session(number),))
-        self._worker.number, self._worker.lost, self.epoch = int(number), self._db.lost, 0
+        self._number, self._lost, self.epoch = int(number), self._db.lost, 0
         return int(number)
 
     def _delete_worker(self) -> None:
-        self._db.execute(
-            "DELETE FROM worker WHERE number = %s AND number > 0", (self._worker.number,)
-        )
+        self._db.execute("DELETE FROM worker WHERE number = %s AND number > 0", (self._number,))
 
     def beat(self, drained: float) -> float:
         row = self._db.fetch_one(
@@ -315,7 +548,7 @@ class PostgresStore(Store):
                                  drained = greatest(drained, %s)
                WHERE number = %s AND number > 0 AND NOT fenced
                AND (SELECT version FROM allomfree) <= %s RETURNING seen""",
-            (drained, self._worker.own(), VERSION),
+            (drained, self._own_number(), VERSION),
         )
         if row is None:
             raise Fenced(FENCED)
@@ -324,7 +557,7 @@ class PostgresStore(Store):
     def retire(self) -> None:
         self.resign()
         self._delete_worker()
-        self._worker.number = -1  # no worker has it: enlist again
+        self._number = -1  # no worker has it: enlist again
 
     def workers(self) -> list[Worker]:
         rows = self._db.fetch(
@@ -339,12 +572,12 @@ class PostgresStore(Store):
 
     def lead(self, seconds: float) -> int | None:
         with self._db.transaction():
-            self._worker.take()
+            self._take()
             # A leader that seals holds the lease's row: this does not wait for it.
             free = self._db.fetch_one(
                 """SELECT 1 FROM lease WHERE holder = %s
                    OR until <= extract(epoch FROM clock_timestamp()) FOR UPDATE SKIP LOCKED""",
-                (self._worker.own(),),
+                (self._own_number(),),
             )
             if free is None:
                 return None
@@ -352,7 +585,7 @@ class PostgresStore(Store):
                 """UPDATE lease SET holder = %s, epoch = epoch + (holder <> %s)::integer,
                                     until = extract(epoch FROM clock_timestamp()) + %s
                    RETURNING epoch""",
-                (self._worker.own(), self._worker.own(), seconds),
+                (self._own_number(), self._own_number(), seconds),
             )
         self.epoch = int(epoch)
         return self.epoch
@@ -361,7 +594,7 @@ class PostgresStore(Store):
         if self.epoch:
             self._db.execute(
                 "UPDATE lease SET holder = 0, until = 0 WHERE holder = %s AND epoch = %s",
-                (self._worker.number, self.epoch),
+                (self._number, self.epoch),
             )
         self.epoch = 0
 
@@ -370,7 +603,7 @@ class PostgresStore(Store):
             silent = self._db.fetch(
                 """SELECT number FROM worker WHERE number > 0 AND number <> %s AND NOT fenced
                    AND seen < extract(epoch FROM clock_timestamp()) - %s ORDER BY number""",
-                (self._worker.own(), silent_seconds),
+                (self._own_number(), silent_seconds),
             )
             for (number,) in silent:  # one that stopped in the middle of a batch holds rows
                 self._db.execute(
@@ -445,6 +678,51 @@ class PostgresStore(Store):
             return compare(contents(), _contents(self._db))
 
 
+def reports_of(campaign: int, number: int) -> sql.Identifier:
+    """The table that holds the reports of an open round."""
+    return sql.Identifier(f"report_{campaign:d}_{number:d}")
+
+
+def _past(answer: Answer) -> dict[int, Past]:
+    return {device: Past(*known) for device, *known in answer.fetchall()}
+
+
+def _stored(answer: Answer) -> dict[int, Stored]:
+    return {device: (attribute, body) for device, attribute, body in answer.fetchall()}
+
+
+def accepted_of(
+    batch: Sequence[Candidate], outcomes: Sequence[Outcome], wanted: Outcome = Outcome.ACCEPTED
+) -> list[Candidate]:
+    return [c for c, outcome in zip(batch, outcomes) if outcome is wanted]
+
+
+def make_table(db: Connection, campaign: int, number: int) -> None:
+    """Whoever adds the row of a round makes its table; others wait for that moment.
+
+    A row that is there is only looked at: to add it again would wait until the round is sealed.
+    """
+    key = (campaign, number)
+    if db.fetch_one("SELECT 1 FROM round WHERE campaign = %s AND number = %s", key) is not None:
+        return
+    added = db.fetch_one(
+        """INSERT INTO round (campaign, number, stored) VALUES (%s, %s, true)
+           ON CONFLICT DO NOTHING RETURNING number""",
+        key,
+    )
+    if added is not None:
+        db.execute(_CREATE_REPORTS.format(reports_of(*key)))
+
+
+_CREATE_REPORTS = sql.SQL(
+    """CREATE TABLE {} (
+           device bigint PRIMARY KEY,
+           attribute smallint NOT NULL,
+           place bigint NOT NULL,
+           body bytea NOT NULL)"""
+)
+
+
 def _session(number: int) -> str:
     """The name under which the server shows a worker's connection."""
     return f"allomfree worker {number}"
@@ -485,14 +763,12 @@ _COUNT_FORGOTTEN: Final = """
 
 # --- copying from another engine, and reading it again -------------------------------------------
 
-PER_WORKER: Final = ("tally", "outcome", "outcome_total")
-
 
 def _copy_table(db: Connection, portion: Portion) -> None:
-    columns, _ = TABLES[portion.table]
-    names, more = [*columns], tuple[int, ...]()
-    if portion.table in PER_WORKER:
-        names, more = [*columns, "worker"], (0,)
+    table = TABLES[portion.table]
+    names, more = table.columns, tuple[int, ...]()
+    if table.per_worker:
+        names, more = [*names, "worker"], (0,)
     query = sql.SQL("COPY {} ({}) FROM STDIN").format(
         sql.Identifier(portion.table), sql.SQL(", ").join(map(sql.Identifier, names))
     )
@@ -517,14 +793,13 @@ def _contents(db: Connection) -> Iterator[Portion]:
     """What was copied, as it was given: texts in the order of their bytes, whatever the database's
     language is."""
     for table in MOVED:
-        columns, keys = TABLES[table]
         order = [
             sql.Identifier(column)
             + sql.SQL(' COLLATE "C"' if column == "name" or table == "revoked" else "")
-            for column in columns[:keys]
+            for column in TABLES[table].key
         ]
         query = sql.SQL("SELECT {} FROM {} {} ORDER BY {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, columns)),
+            sql.SQL(", ").join(map(sql.Identifier, TABLES[table].columns)),
             sql.Identifier(table),
             sql.SQL("WHERE sealed IS NOT NULL" if table == "round" else ""),
             sql.SQL(", ").join(order),
@@ -539,3 +814,43 @@ def _reports(db: Connection) -> Iterator[tuple[Any, ...]]:
     for key in rounds:
         for device, attribute, place, body in db.stream(query.format(reports_of(*key)), ()):
             yield *key, device, attribute, *divmod(place, TAGS), body
+
+
+# --- a batch as columns --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Reports of one round, by device."""
+
+    key: Round
+    devices: Column
+    attributes: Column
+    places: Column
+    bodies: Sequence[bytes]
+
+    def arrays(self) -> tuple[Any, ...]:
+        """What the round's table gets."""
+        return (
+            bigints(self.devices),
+            smallints(self.attributes),
+            bigints(self.places),
+            byteas(self.bodies),
+        )
+
+
+def columns(key: Round, mine: Sequence[Candidate]) -> Columns:
+    _, _, devices, attributes, pages, tags, bodies = zip(*mine)
+    numbers = np.array(devices, dtype=np.int64)
+    order = np.argsort(numbers)
+    places = np.array(pages, dtype=np.int64) * TAGS + np.array(tags, dtype=np.int64)
+    sorted_bodies = [bodies[i] for i in order.tolist()]
+    return Columns(key, numbers[order], np.array(attributes)[order], places[order], sorted_bodies)
+
+
+def are_all_different(parts: Sequence[Columns]) -> bool:
+    """Whether no device has two reports in a batch."""
+    devices = [part.devices for part in parts]
+    if len(parts) > 1:
+        devices = [np.sort(np.concatenate(devices))]
+    return all(bool(np.all(each[1:] != each[:-1])) for each in devices)

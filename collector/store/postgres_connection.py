@@ -21,7 +21,7 @@ from psycopg.pq import Format, TransactionStatus
 
 from collector.errors import StorageFailure
 from collector.settings import StoreAddress
-from collector.store.common import TABLES, Row, condition
+from collector.store.common import INDEX, TABLES, Row, condition, insertion, replacement
 from protocol_spec.programs.output import shown
 
 OLDEST: Final = 14
@@ -49,84 +49,21 @@ _WHOLE: Final = ("plan_cache_mode", "enable_seqscan", "enable_hashjoin", "enable
 
 VERSION: Final = 1
 
-# Times are Unix seconds, counts are little-endian 64-bit integers, as `records.Tally` has them.
-# Other tools may read `result`, and sum `tally` and `outcome` over workers, see docs/postgresql.md.
 # Nothing here is special: no extension, no advisory lock, no temporary table, no trigger.
 #
-# What a worker often adds to is in rows of its own, so that no worker waits for another's row;
-# worker 0 stands for stores that never enlisted, and for sums of sealed rounds.
-SCHEMA: Final = """
+# Worker 0 stands for stores that never enlisted, and for sums of sealed rounds. A round is `ended`
+# when no batch counts for it any more, `sealed` when it is final, and `stored` while it has a table
+# of its own, report_<campaign>_<number>, until it is sealed. `receipt_feed` is what the leader has
+# to put on receipt pages; a place is page * 2^32 + tag, big-endian.
+SCHEMA: Final = f"""
+    {"; ".join(table.ddl(name, shared=True) for name, table in TABLES.items())};
+    {INDEX};
     CREATE TABLE allomfree (version integer NOT NULL, changes bigint NOT NULL);
-    INSERT INTO allomfree VALUES (1, 0);
-    CREATE TABLE setting (name text PRIMARY KEY, value bytea NOT NULL);
-    CREATE TABLE campaign (
-        id integer PRIMARY KEY, name text NOT NULL UNIQUE, manifest bytea NOT NULL,
-        opened bigint NOT NULL, closed bigint
-    );
-    CREATE TABLE signature (
-        campaign integer PRIMARY KEY REFERENCES campaign, signature bytea NOT NULL
-    );
-    CREATE TABLE revoked (device text PRIMARY KEY, at bigint NOT NULL);
-    CREATE TABLE request (name text PRIMARY KEY, n bigint NOT NULL);
-
-    -- `ended`: no batch counts for it any more; `sealed`: it is final; `stored`: it has a table
-    -- report_<campaign>_<number> of its own, until it is sealed.
-    CREATE TABLE round (
-        campaign integer NOT NULL REFERENCES campaign, number integer NOT NULL,
-        stored boolean NOT NULL DEFAULT false, ended boolean NOT NULL DEFAULT false,
-        sealed bigint, receipts_cleared boolean NOT NULL DEFAULT false,
-        PRIMARY KEY (campaign, number)
-    );
-    CREATE INDEX round_with_receipts ON round (campaign)
-        WHERE sealed IS NOT NULL AND NOT receipts_cleared;
+    INSERT INTO allomfree VALUES ({VERSION}, 0);
+    ALTER TABLE round ADD COLUMN stored boolean NOT NULL DEFAULT false,
+                      ADD COLUMN ended boolean NOT NULL DEFAULT false;
     CREATE INDEX round_not_sealed ON round (campaign) WHERE sealed IS NULL;
-
-    -- Devices of sealed rounds. `device` is a keyed hash; the key is not in this database. Where
-    -- devices are counted by their latest reports (nested), that report and its level minus its
-    -- round.
-    CREATE TABLE device (
-        campaign integer NOT NULL, device bigint NOT NULL, attribute smallint NOT NULL,
-        rounds integer NOT NULL DEFAULT 0, unreleased integer NOT NULL DEFAULT 0,
-        lead integer NOT NULL DEFAULT 0, latest bytea NOT NULL DEFAULT '',
-        PRIMARY KEY (campaign, device)
-    ) WITH (fillfactor = 80);
-
-    CREATE TABLE tally (
-        campaign integer NOT NULL, round integer NOT NULL, attribute smallint NOT NULL,
-        worker bigint NOT NULL, n bigint NOT NULL, counts bytea NOT NULL,
-        PRIMARY KEY (campaign, round, attribute, worker)
-    );
-    CREATE TABLE outcome (
-        campaign integer NOT NULL, round integer NOT NULL, name text NOT NULL,
-        worker bigint NOT NULL, n bigint NOT NULL,
-        PRIMARY KEY (campaign, round, name, worker)
-    );
-    CREATE TABLE outcome_total (
-        campaign integer NOT NULL, name text NOT NULL, worker bigint NOT NULL, n bigint NOT NULL,
-        PRIMARY KEY (campaign, name, worker)
-    );
-    CREATE TABLE released_total (
-        campaign integer NOT NULL, attribute smallint NOT NULL,
-        first integer NOT NULL, last integer NOT NULL, rounds integer NOT NULL,
-        n bigint NOT NULL, counts bytea NOT NULL,
-        PRIMARY KEY (campaign, attribute)
-    );
-    CREATE TABLE round_sum (
-        campaign integer NOT NULL, attribute smallint NOT NULL, released boolean NOT NULL,
-        first integer NOT NULL, last integer NOT NULL, rounds integer NOT NULL,
-        n bigint NOT NULL, counts bytea NOT NULL,
-        PRIMARY KEY (campaign, attribute, released)
-    );
-    CREATE TABLE result (
-        campaign integer NOT NULL, attribute smallint NOT NULL, round integer NOT NULL,
-        message bytea NOT NULL,
-        PRIMARY KEY (campaign, attribute, round)
-    );
-    CREATE TABLE unpublished (
-        campaign integer NOT NULL, round integer NOT NULL, attribute smallint NOT NULL,
-        PRIMARY KEY (campaign, round, attribute)
-    );
-
+    ALTER TABLE device SET (fillfactor = 80);
     CREATE TABLE worker (
         number bigint PRIMARY KEY, name text NOT NULL, started double precision NOT NULL,
         seen double precision NOT NULL, drained double precision NOT NULL DEFAULT 0,
@@ -138,14 +75,12 @@ SCHEMA: Final = """
         holder bigint NOT NULL, epoch bigint NOT NULL, until double precision NOT NULL
     );
     INSERT INTO lease VALUES (0, 0, 0);
-
-    -- What the leader has to put on receipt pages; a place is page * 2^32 + tag, big-endian.
     CREATE TABLE receipt_feed (
         sequence bigserial PRIMARY KEY, worker bigint NOT NULL, kind smallint NOT NULL,
         campaign integer NOT NULL, round integer NOT NULL, places bytea NOT NULL
     );
     CREATE TABLE answer (number bigserial PRIMARY KEY, topic text NOT NULL, payload bytea NOT NULL)
-"""
+"""  # noqa: S608 - names of ours
 
 
 def make_tables(db: psycopg.Connection[Any]) -> None:
@@ -154,7 +89,7 @@ def make_tables(db: psycopg.Connection[Any]) -> None:
         try:
             with db.transaction():
                 if not has_tables(db):
-                    db.execute(SCHEMA)
+                    db.execute(SCHEMA.encode())
                 return
         except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
             if attempt == 2:  # not another process that began at the same moment
@@ -223,31 +158,22 @@ class Connection:
     def rows(
         self, table: str, where: Mapping[str, object] | None = None, *, limit: int | None = None
     ) -> Iterator[Row]:
-        columns, keys = TABLES[table]
-        matching, values = condition(where or {})
+        of, (matching, values) = TABLES[table], condition(where or {})
         most = "" if limit is None else f"LIMIT {limit:d}"
         rows = self.query(
-            f"""SELECT {", ".join(columns)} FROM {table} WHERE {matching}
-                ORDER BY {", ".join(columns[:keys])} {most}""",  # noqa: S608 - names of ours
+            f"""SELECT {", ".join(of.columns)} FROM {table} WHERE {matching}
+                ORDER BY {", ".join(of.key)} {most}""",  # noqa: S608 - names of ours
             values,
         )
-        return (dict(zip(columns, row)) for row in rows)
+        return (dict(zip(of.columns, row)) for row in rows)
 
     def add(self, table: str, row: Row) -> None:
-        self._insert(table, row, "DO NOTHING")
+        self.query(*insertion(table, row, "ON CONFLICT DO NOTHING"))
 
     def put(self, table: str, row: Row) -> None:
-        columns, keys = TABLES[table]
-        changed = ", ".join(f"{column} = excluded.{column}" for column in columns[keys:])
-        self._insert(table, row, f"({', '.join(columns[:keys])}) DO UPDATE SET {changed}")
-
-    def _insert(self, table: str, row: Row, on_conflict: str) -> None:
-        marks = ", ".join("?" * len(row))
-        self.query(
-            f"""INSERT INTO {table} ({", ".join(row)}) VALUES ({marks})
-                ON CONFLICT {on_conflict}""",  # noqa: S608 - names of ours
-            tuple(row.values()),
-        )
+        key = TABLES[table].key
+        values = {column: value for column, value in row.items() if column not in key}
+        self.query(*replacement(table, {column: row[column] for column in key}, values))
 
     def update(self, table: str, key: Mapping[str, object], values: Mapping[str, object]) -> None:
         matching, found = condition(key)

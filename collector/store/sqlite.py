@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import compress, islice
@@ -27,6 +27,7 @@ from collector.errors import Fenced, NewerSchema
 from collector.records import Campaign, Candidate, Refusal
 from collector.store import (
     FeedRow,
+    Later,
     QueuedAnswer,
     ReceiptBatch,
     ReceiptKind,
@@ -42,19 +43,17 @@ from collector.store.common import (
     MOVED,
     REPORT,
     Limits,
-    OutcomeKey,
     Past,
     Portion,
     Round,
+    Row,
     Stored,
-    bodies_by_tally,
+    TallyKey,
     by_round,
-    changed_tally,
     count_outcomes,
     highest_lead,
     judge,
     limits_of,
-    read_tally,
 )
 from collector.store.sqlite_database import (
     VERSION,
@@ -135,14 +134,6 @@ class SqliteStore(Store):
         yield from self._db.execute(
             "SELECT page, tag FROM report WHERE id BETWEEN ? AND ?", ids_of_round(campaign, number)
         )
-
-    def clearable_receipts(self, campaign: int) -> list[int]:
-        rows = self._db.execute(
-            """SELECT number FROM round INDEXED BY round_with_receipts
-               WHERE campaign = ? AND receipts_cleared = 0 ORDER BY number""",
-            (campaign,),
-        )
-        return [number for (number,) in rows]
 
     def contents(self) -> Iterator[Portion]:
         """All that the file holds, table by table, to move it to another engine."""
@@ -317,27 +308,13 @@ class SqliteStore(Store):
             self._open[campaign] = set(self.open_rounds(campaign))
         return self._open[campaign]
 
-    def _add_counts(self, reports: Sequence[Candidate], sign: int) -> None:
-        for key, bodies in bodies_by_tally(reports).items():
-            row = self._db.execute(
-                "SELECT n, counts FROM tally WHERE campaign = ? AND round = ? AND attribute = ?",
-                key,
-            ).fetchone()
-            mechanism = self._known(key[0]).manifest.mechanisms[key[2]]
-            new = changed_tally(read_tally(*row) if row else None, bodies, sign, mechanism)
-            self._db.execute("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?)", (*key, *new))
+    def _own(self) -> Row:
+        return {}
 
-    def _add_outcomes(self, counted: Mapping[OutcomeKey, int]) -> None:
-        self._db.executemany(
-            """INSERT INTO outcome VALUES (?, ?, ?, ?)
-               ON CONFLICT (campaign, round, name) DO UPDATE SET n = n + excluded.n""",
-            [(c, r, str(o), n) for (c, r, o), n in counted.items()],
-        )
-        self._db.executemany(
-            """INSERT INTO outcome_total VALUES (?, ?, ?)
-               ON CONFLICT (campaign, name) DO UPDATE SET n = n + excluded.n""",
-            [(c, str(o), n) for (c, _, o), n in counted.items()],
-        )
+    def _ask_tallies(self, keys: Collection[TallyKey]) -> Later:
+        query = "SELECT * FROM tally WHERE campaign = ? AND round = ? AND attribute = ?"
+        rows = [row for key in keys for row in self._db.execute(query, key)]
+        return lambda: rows
 
     def _delete_reports(self, campaign: int, device: int) -> Iterator[Candidate]:
         for number in self._open_in(campaign):

@@ -8,6 +8,7 @@ docs/results.md.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector.errors import StorageFailure
-from collector.store.common import TABLES, Row, condition
+from collector.store.common import INDEX, TABLES, Row, Table, condition
 from protocol_spec.programs.system import open_private
 
 # sqlite-utils loads pandas wherever it is installed, to accept its tables: 0.4 seconds at every
@@ -39,28 +40,25 @@ APPLICATION_ID: Final = 0x616C_6672  # "alfr"; files of earlier development have
 VERSION: Final = 1
 _BUSY: Final = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}"
 
-# Tables without a rowid are those of the hot path; sqlite-utils needs one.
+_TYPES: Final = {
+    "integer": "INTEGER", "bigint": "INTEGER", "smallint": "INTEGER", "boolean": "INTEGER",
+    "text": "TEXT", "bytea": "BLOB", "''": "x''",
+}  # fmt: skip
+
+
+def _statement(name: str, table: Table) -> str:
+    """A table of the hot path needs no rowid; sqlite-utils, which has the others, needs one."""
+    words = re.split(r"(\b\w+\b|'')", table.ddl(name, shared=False))
+    kind = "WITHOUT ROWID, STRICT" if table.hot else "STRICT"
+    return f"{''.join(_TYPES.get(word, word) for word in words)} {kind};\n"
+
+
+# Reports of open rounds, in the order in which they came; they live until their round is sealed.
+# The key is campaign, round and place in one number, see `report_id`. That a device is counted once
+# is held by `DeviceIndex`.
 SCHEMA: Final = f"""
-CREATE TABLE campaign (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, manifest BLOB NOT NULL,
-    opened INTEGER NOT NULL, closed INTEGER
-) STRICT;
-CREATE TABLE signature (campaign INTEGER PRIMARY KEY, signature BLOB NOT NULL) STRICT;
-CREATE TABLE revoked (device TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
-CREATE TABLE setting (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
-CREATE TABLE request (name TEXT PRIMARY KEY, n INTEGER NOT NULL) STRICT;
-
--- Sealed rounds.
-CREATE TABLE round (
-    campaign INTEGER NOT NULL, number INTEGER NOT NULL,
-    sealed INTEGER NOT NULL, receipts_cleared INTEGER NOT NULL DEFAULT 0,
-    PRIMARY KEY (campaign, number)
-) STRICT;
-CREATE INDEX round_with_receipts ON round (campaign) WHERE receipts_cleared = 0;
-
--- Reports of open rounds, in the order in which they came; they live until their round is sealed.
--- The key is campaign, round and place in one number, see `report_id`. `device` is a keyed hash;
--- the key is not in this file. That a device is counted once is held by `DeviceIndex`.
+{"".join(_statement(*each) for each in TABLES.items())}
+{INDEX};
 CREATE TABLE report (
     campaign INTEGER GENERATED ALWAYS AS (id >> 48) VIRTUAL,
     round INTEGER GENERATED ALWAYS AS ((id >> 32) & 65535) VIRTUAL,
@@ -68,58 +66,6 @@ CREATE TABLE report (
     page INTEGER NOT NULL, tag INTEGER NOT NULL, body BLOB NOT NULL,
     id INTEGER PRIMARY KEY
 ) STRICT;
-
--- Devices of sealed rounds: in how many rounds that were released, and in how many others. Where
--- devices are counted by their latest reports (nested), that report and its level minus its round.
-CREATE TABLE device (
-    campaign INTEGER NOT NULL, device INTEGER NOT NULL, attribute INTEGER NOT NULL,
-    rounds INTEGER NOT NULL DEFAULT 0, unreleased INTEGER NOT NULL DEFAULT 0,
-    lead INTEGER NOT NULL DEFAULT 0, latest BLOB NOT NULL DEFAULT x'',
-    PRIMARY KEY (campaign, device)
-) WITHOUT ROWID, STRICT;
-
--- Counts are little-endian 64-bit integers, as `records.Tally` has them.
-CREATE TABLE tally (
-    campaign INTEGER NOT NULL, round INTEGER NOT NULL, attribute INTEGER NOT NULL,
-    n INTEGER NOT NULL, counts BLOB NOT NULL,
-    PRIMARY KEY (campaign, round, attribute)
-) WITHOUT ROWID, STRICT;
-CREATE TABLE outcome (
-    campaign INTEGER NOT NULL, round INTEGER NOT NULL, name TEXT NOT NULL, n INTEGER NOT NULL,
-    PRIMARY KEY (campaign, round, name)
-) WITHOUT ROWID, STRICT;
-
--- Running totals, so that nothing reads all earlier rounds (F6).
-CREATE TABLE outcome_total (
-    campaign INTEGER NOT NULL, name TEXT NOT NULL, n INTEGER NOT NULL,
-    PRIMARY KEY (campaign, name)
-) WITHOUT ROWID, STRICT;
-CREATE TABLE released_total (
-    campaign INTEGER NOT NULL, attribute INTEGER NOT NULL,
-    first INTEGER NOT NULL, last INTEGER NOT NULL, rounds INTEGER NOT NULL,
-    n INTEGER NOT NULL, counts BLOB NOT NULL,
-    PRIMARY KEY (campaign, attribute)
-) STRICT;
-
--- Rounds that are not released by themselves are kept only together.
-CREATE TABLE round_sum (
-    campaign INTEGER NOT NULL, attribute INTEGER NOT NULL, released INTEGER NOT NULL,
-    first INTEGER NOT NULL, last INTEGER NOT NULL, rounds INTEGER NOT NULL,
-    n INTEGER NOT NULL, counts BLOB NOT NULL,
-    PRIMARY KEY (campaign, attribute, released)
-) STRICT;
-
--- Results, and which of them no broker has taken yet.
-CREATE TABLE result (
-    campaign INTEGER NOT NULL, attribute INTEGER NOT NULL, round INTEGER NOT NULL,
-    message BLOB NOT NULL,
-    PRIMARY KEY (campaign, attribute, round)
-) STRICT;
-CREATE TABLE unpublished (
-    campaign INTEGER NOT NULL, round INTEGER NOT NULL, attribute INTEGER NOT NULL,
-    PRIMARY KEY (campaign, round, attribute)
-) STRICT;
-
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """
@@ -169,10 +115,9 @@ class SqliteDatabase:
     def rows(
         self, table: str, where: Mapping[str, object] | None = None, *, limit: int | None = None
     ) -> Iterator[Row]:
-        columns, keys = TABLES[table]
-        matching, values = condition(where or {})
+        of, (matching, values) = TABLES[table], condition(where or {})
         return self._tables.table(table).rows_where(
-            matching, values, ", ".join(columns[:keys]), ", ".join(columns), limit
+            matching, values, ", ".join(of.key), ", ".join(of.columns), limit
         )
 
     def add(self, table: str, row: Row) -> None:
@@ -182,8 +127,7 @@ class SqliteDatabase:
         self._tables.table(table).insert(row, replace=True)
 
     def update(self, table: str, key: Mapping[str, object], values: Mapping[str, object]) -> None:
-        columns, keys = TABLES[table]
-        self._tables.table(table).update([key[c] for c in columns[:keys]], dict(values))
+        self._tables.table(table).update([key[c] for c in TABLES[table].key], dict(values))
 
     def delete(self, table: str, where: Mapping[str, object]) -> None:
         self._tables.table(table).delete_where(*condition(where))
