@@ -85,7 +85,8 @@ def everything_of(campaign: str, namespace: str = DEFAULT_NAMESPACE) -> str:
 def canary(
     *levels: str, namespace: str = DEFAULT_NAMESPACE, campaign: str = CANARY_CAMPAIGN
 ) -> str:
-    """Where an access list is tested: nobody collects from it, and nothing in it is private."""
+    """Where an access list is tested: nothing in it is private. What devices may write there has
+    one level more than what collectors subscribe to, so that nobody collects it."""
     return "/".join((check_namespace(namespace), VERSION, campaign, *levels))
 
 

@@ -36,6 +36,7 @@ from collector.brokers.config import (
     PROBE,
     READER_PROBE,
     SESSION_DAYS,
+    TRY,
     UNOPENED_CAMPAIGN,
     BrokerPlan,
     subjects,
@@ -213,10 +214,10 @@ class AccessProbe:
                 yield Finding("access", False, f"probing was interrupted: {error}")
 
     def _devices(self) -> Iterator[Finding]:
-        up, down = self._canary("up", PROBE, "try"), self._canary("down", PROBE, "response")
+        up, down = self._canary("up", PROBE, *TRY), self._canary("down", PROBE, "response")
         other_up = self._canary("up", _OTHER, "report")
         # A collector would count what the auditor publishes there; NATS refuses the subscription.
-        read_up = self._canary("up", _OTHER, "try") if self._mosquitto else other_up
+        read_up = self._canary("up", _OTHER, *TRY) if self._mosquitto else other_up
         other_down = self._canary("down", _OTHER, "response")
         pub = self._canary("pub", "other")
         yield self._write(PROBE, "a device reports as itself", up, allowed=True)
@@ -231,7 +232,7 @@ class AccessProbe:
     def _limits(self) -> Iterator[Finding]:
         """How much of the broker one device can use up."""
         yield self._take_over()
-        up, other = self._canary("up", PROBE, "try"), self._canary("up", PROBE, "other")
+        up, other = self._canary("up", PROBE, *TRY), self._canary("up", PROBE, "other")
         yield self._write(PROBE, "a device sends reports and requests only", other)
         device = self._client(PROBE)
         device.publish(up, size=LARGEST_PACKET + 1)  # costs the device its connection
@@ -255,8 +256,8 @@ class AccessProbe:
         """They read and are never counted, neither in their own name nor in a device's."""
         pub, request = self._canary("pub", "other"), self._canary("up", PROBE, "request")
         yield self._read(READER_PROBE, "a reader reads results", pub, allowed=True)
-        for name, kind in ((READER_PROBE, "try"), (READER_PROBE, "report"), (PROBE, "report")):
-            topic = self._canary("up", name, kind)
+        for name, kind in ((READER_PROBE, TRY), (READER_PROBE, ("report",)), (PROBE, ("report",))):
+            topic = self._canary("up", name, *kind)
             found = self._write(READER_PROBE, "a reader does not report", topic)
             if not found.ok:
                 break

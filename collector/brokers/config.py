@@ -56,6 +56,7 @@ READER: Final = "Reader-"  # the prefix of every reader's name
 READER_PROBE: Final = f"{READER}doctor"
 BIRTH: Final = "homeassistant/status"  # Home Assistant's default birth and will topic
 EVERY_CAMPAIGN: Final = ("+",)
+TRY: Final = ("doctor", "try")  # where `doctor` tries what a device may write
 UNOPENED_CAMPAIGN: Final = f"{CANARY_CAMPAIGN}-closed"  # probed as a campaign that was never opened
 
 
@@ -99,7 +100,7 @@ def device_access(name: str, namespace: str, campaigns: Sequence[str] = EVERY_CA
     """What a device may publish, in these campaigns, and read, in every one. `doctor` tries it on a
     topic of its own that no collector reads."""
     written = [topic for known in campaigns for topic in from_device(name, namespace, known)]
-    written.append(canary("up", name, "try", namespace=namespace))
+    written.append(canary("up", name, *TRY, namespace=namespace))
     return Access(tuple(written), (for_all(namespace), to_device(name, namespace)))
 
 

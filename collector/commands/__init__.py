@@ -26,7 +26,7 @@ COMMANDS: Final = Verbs(
     ("invite", "campaigns", "Print the link by which owners join a campaign, with its QR code."),
     ("run", "collecting", "Collect for every open campaign until stopped."),
     ("status", "reading", "Show how rounds fill, and what became of every message."),
-    ("estimate", "reading", "Print histograms with their intervals."),
+    ("estimate", "reading", "Print results: a sentence, and the histogram with its intervals."),
     ("export", "reading", "Write results as rows with fixed columns, or as a figure."),
     ("page", "reading", "Serve the analyst's page without collecting."),
     ("seal", "collecting", "Seal rounds whose deadline has passed."),

@@ -103,7 +103,7 @@ def also(own: str, subjects: str) -> Change:
     return USERS, f'"{own}"] }}', f'"{own}", "{subjects}"] }}'
 
 
-WRITES = f"allomfree.v1.canary.up.{PROBE}.try"
+WRITES = f"allomfree.v1.canary.up.{PROBE}.doctor.try"
 READS = f"allomfree.v1.*.down.{PROBE}.response"
 OWN_SUBJECT = OWN.replace("/", ".").replace("+", "*")
 NO_USER_NAMES = (CONF, "clientid true", "clientid false")
@@ -208,7 +208,7 @@ def test_a_reader_that_could_report_is_found_out(
     if setup.kind == "mosquitto":
         lines = "".join(f"topic write {topic}\n" for topic in LAX_READER)
         broker.spoil(ACL, f"user {READER_PROBE}\n", f"user {READER_PROBE}\n{lines}")
-        broker.spoil(ACL, f"topic deny allomfree/v1/canary/up/{READER_PROBE}/try\n", "")
+        broker.spoil(ACL, f"topic deny allomfree/v1/canary/up/{READER_PROBE}/doctor/try\n", "")
     else:
         name = f'user: "{READER_PROBE}"'
         before, after = (broker.directory / USERS).read_text().split(name)

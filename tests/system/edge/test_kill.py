@@ -24,7 +24,7 @@ from protocol_spec import Manifest, Reporting
 from testbed.brokers import Broker, Mosquitto, Nats, Tally
 from tests.support.campaigns import manifest
 from tests.support.edge import many_values
-from tests.support.edge_processes import AgentProcess, fresh_manifest, joined, wait_until
+from tests.support.edge_processes import AgentProcess, fresh_manifest, joined
 from tests.support.harness import need
 from tests.support.killable_agents import KillableAgents, Memory, Run
 from tests.support.network import Peer, Proxy, Wire
@@ -179,8 +179,6 @@ def kill_again_and_again(state: Path, asked: Manifest, url: str) -> None:
             agent.process.kill()
     with AgentProcess(config) as agent:
         agent.wait_for("was counted", times=2)
-        with EdgeClient(state, exclusive=False) as client:
-            wait_until(lambda: not client.store.reports(asked.campaign, queued_only=True))
         agent.terminate()
 
 
