@@ -273,8 +273,9 @@ def _completed(document: Mapping[str, Any], now: int) -> dict[str, Any]:
     if isinstance(document.get("rounds"), Mapping):
         rounds |= document["rounds"]
         written["rounds"] = {**rounds, "first": now if rounds["first"] == _NOW else rounds["first"]}
-    eps_inf, mechanism = document.get("eps_inf"), document.get("reporting", DEFAULT_MECHANISM)
-    drawn = mechanism not in MECHANISMS or MECHANISMS[mechanism].rules.draws_rounds
+    eps_inf, named = document.get("eps_inf"), document.get("reporting", DEFAULT_MECHANISM)
+    mechanism = next((each for name, each in MECHANISMS.items() if name == named), None)
+    drawn = mechanism is None or mechanism.rules.draws_rounds
     if "eps_1" not in document and isinstance(eps_inf, int | float) and not drawn:
         written["eps_1"] = eps_inf * DEFAULT_SHARE
     return written

@@ -123,7 +123,7 @@ def populate(
     """
     if devices is not None and not 1 <= devices <= MAX_DEVICES:
         raise SimulationError(f"--devices {devices}: must lie between 1 and {MAX_DEVICES:,}")
-    if len(words) == 1 and Path(words[0]).suffix in FILES:
+    if len(words) == 1 and "=" not in words[0] and Path(words[0]).suffix in FILES:
         columns = read_table(Path(words[0]))
         if not _is_counts(columns):
             return from_records(manifest, columns, devices, seed)

@@ -50,6 +50,7 @@ from protocol_spec import Manifest, ManifestError, ParameterError, Rejected, dec
 from protocol_spec.errors import quoted, shown
 from protocol_spec.fields import parse_duration
 from protocol_spec.programs import packets
+from protocol_spec.programs.invitation import parse_device_invitation
 from protocol_spec.programs.output import json_escaped
 from protocol_spec.programs.settings import (
     SettingsError,
@@ -273,7 +274,7 @@ def _problems(error: ManifestError) -> str:
 
 _ADDRESSES: Final = (
     *(parse_broker, parse_only_broker, parse_brokers),
-    *(parse_invitation, parse_digest),
+    *(parse_invitation, parse_device_invitation, parse_digest),
 )
 
 

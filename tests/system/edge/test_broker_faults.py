@@ -163,7 +163,7 @@ def test_a_connection_that_falls_silent(nats: Nats, tmp_path: Path) -> None:
             agent.wait_for("round 0 was counted")
             silent = proxy.hush()
             assert silent.client_left.wait(30)
-            assert silent.in_silence == b"\xc0\x00"
+            assert silent.in_silence.count(b"\xc0\x00") == 1
             agent.wait_for("the connection was lost (Keep alive timeout)")
             agent.wait_for("connected to", times=2)
     # Two of these without an answer, each noticed within a second, are one and a half of three.

@@ -309,7 +309,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         types.runs("broker-config", "nats", "--host", "localhost", *bound)
         types.runs("open", asked, "--unsigned")
         types.runs("enrol", "kitchen")
-    shutil.copytree(data / "broker" / "credentials" / "kitchen", home / "kitchen")
+    shutil.copy(data / "broker" / "invitations" / "kitchen.invitation", home)
     with CollectorProcess(data) as collector:
         collector.wait_until_connected()
         yield Place(home, f"mqtts://localhost:{port}", Manifest.from_file(asked))
