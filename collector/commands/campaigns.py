@@ -42,7 +42,7 @@ from collector.planning import (
 )
 from collector.records import NO_CAMPAIGN
 from collector.results.tables import instant
-from collector.results.words import lies_text, median_between, quantity, rounds_name
+from collector.results.words import between, lies_text, quantity, rounds_name
 from collector.settings import Settings
 from collector.store import Store
 from protocol_spec import Manifest, ManifestError, ParameterError, Problem, is_trial
@@ -151,7 +151,7 @@ def numbers_lines(numbers: Iterable[NumbersPlan], unit: str) -> Iterator[str]:
                 f"mean ±{quantity(each.mean_half_width, unit)}, and up to "
                 f"±{quantity(each.mean_bias, unit)} because of the bins' width"
             )
-        median = median_between(each.median_low, each.median_high, unit)
+        median = f"median {between(each.median_low, each.median_high, unit)}"
         yield f"{rounds_name(each.rounds)}: {mean}; {median}"
 
 

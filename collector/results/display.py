@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from collector.results.estimates import estimate_of
 from collector.results.tables import mean_interval
-from collector.results.words import decimals, number, quantity
+from collector.results.words import around, between, decimals, number
 from protocol_spec import Attribute, Manifest, Numbers, Result
 from protocol_spec.estimation import critical_value, difference
 
@@ -55,14 +55,6 @@ def share_decimals(found: Sequence[Share]) -> int:
     return decimals(max((50.0 * (share.high - share.low) for share in found), default=0.0))
 
 
-def around(low: float, high: float, unit: str = "") -> tuple[str, str]:
-    """Both ends as texts, rounded outwards, so that what they say is still true."""
-    digits = decimals((high - low) / 2.0)
-    step = 10.0**-digits
-    ends = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-    return number(ends[0], digits), f"{number(ends[1], digits)} {unit}".rstrip()
-
-
 # --- the result in a sentence ---------------------------------------------------------------------
 
 
@@ -94,12 +86,9 @@ def withheld_sentence(result: Result) -> str:
 def _numeric(asked: Attribute, result: Result, numbers: Numbers) -> str | None:
     """Median and mean; None where the reports say nothing about either."""
     middle = next(q for q in numbers.quantiles if q.tau == 0.5)
-    parts, unit, low, high = [], asked.unit, middle.low, middle.high
-    if low is not None and high is not None:
-        parts.append(f"the median is between {quantity(low)} and {quantity(high, unit)}")
-    elif low is not None or high is not None:
-        side, end = ("above", low) if high is None else ("below", high)
-        parts.append(f"the median is {side} {quantity(end, unit)}")
+    parts, unit = [], asked.unit
+    if middle.low is not None or middle.high is not None:
+        parts.append(f"the median is {between(middle.low, middle.high, unit)}")
     ends = mean_interval(asked, numbers)
     if ends is not None:
         begins, reaches = around(*ends, unit)

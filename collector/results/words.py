@@ -53,7 +53,7 @@ def quantity(value: float | None, unit: str = "", missing: str = "?") -> str:
 def estimated(value: float | None, low: float | None, high: float | None, unit: str) -> str:
     """A number with as many digits as its interval allows."""
     if value is None or low is None or high is None:
-        return quantity(value, unit, "–")
+        return "–"
     return f"{number(value, decimals((high - low) / 2))} {unit}".rstrip()
 
 
@@ -62,22 +62,37 @@ def estimate_of(facts: Facts, name: str, unit: str = "") -> str:
     return estimated(facts[name], facts[f"{name}_low"], facts[f"{name}_high"], unit)
 
 
+def around(low: float, high: float, unit: str = "") -> tuple[str, str]:
+    """Both ends as texts, rounded outwards, so that what they say is still true."""
+    digits = decimals((high - low) / 2.0)
+    step = 10.0**-digits
+    ends = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return number(ends[0], digits), f"{number(ends[1], digits)} {unit}".rstrip()
+
+
 def ends_of(facts: Facts, name: str) -> str:
-    """The interval of a mean or median; what has no end is said."""
+    """The interval of a mean or median."""
     low, high = facts[f"{name}_low"], facts[f"{name}_high"]
     if name == "mean" and low is not None:
-        digits = decimals((high - low) / 2)
-        return f"{number(low, digits)} … {number(high, digits)}"
-    return f"{quantity(low, missing='below')} … {quantity(high, missing='above')}"
+        return " … ".join(around(low, high))
+    return between(low, high)
 
 
-def median_between(low: float | None, high: float | None, unit: str) -> str:
-    """Where a median will lie; ends that are None are those of bins without an end."""
+def between(low: float | None, high: float | None, unit: str = "") -> str:
+    """An interval of a quantile; its ends are edges of bins, or None where there is no edge."""
     if low is None and high is None:
-        return "the median may be anywhere"
-    if low is None or high is None:
-        return f"median {'below' if low is None else 'above'} {quantity(high or low, unit)}"
-    return f"median between {quantity(low)} and {quantity(high, unit)}"
+        return "unknown"
+    if low is None:
+        return f"below {quantity(high, unit)}"
+    if high is None:
+        return f"above {quantity(low, unit)}"
+    return f"between {quantity(low)} and {quantity(high, unit)}"
+
+
+def bias_text(facts: Facts) -> str:
+    """How much of a mean's interval the width of bins is, as precise as the interval."""
+    half_width = (facts["mean_high"] - facts["mean_low"]) / 2
+    return f"±{number(facts['numbers']['mean_bias'], decimals(half_width))} for the width of bins"
 
 
 def numbers_lines(facts: Facts) -> list[str]:
@@ -86,16 +101,13 @@ def numbers_lines(facts: Facts) -> list[str]:
     if numbers is None:
         return []
     if facts["mean"] is not None:
-        low, high = facts["mean_low"], facts["mean_high"]
-        bias = f"with ±{quantity(numbers['mean_bias'])} for the width of bins"
-        lines.append(
-            f"mean {estimated(facts['mean'], low, high, unit)}   {ends_of(facts, 'mean')}, {bias}"
-        )
+        mean, ends = estimate_of(facts, "mean", unit), ends_of(facts, "mean")
+        lines.append(f"mean {mean}   {ends}, with {bias_text(facts)}")
     for q in numbers["quantiles"]:
-        ends = f"{quantity(q['low'], missing='below')} … {quantity(q['high'], missing='above')}"
-        name = "median" if q["tau"] == 0.5 else f"{100 * q['tau']:g} % are below"
+        name = "median" if q["tau"] == 0.5 else f"{100 * q['tau']:g} % quantile"
         value = estimated(q["value"], q["low"], q["high"], unit)
-        lines.append(f"{name} {value}   {ends}")
+        about = "" if value.startswith("–") else f" about {value},"
+        lines.append(f"{name}{about} {between(q['low'], q['high'], unit)}")
     return lines
 
 

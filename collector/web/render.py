@@ -116,10 +116,11 @@ def _environment() -> Environment:
         "qr": _qr,
         "estimate": words.estimate_of,
         "ends": words.ends_of,
+        "bias": words.bias_text,
         "quantile": lambda q: words.estimated(q["value"], q["low"], q["high"], ""),
     }
     made.filters |= filters
-    made.globals |= {"asset": address, "median_between": words.median_between}
+    made.globals |= {"asset": address, "between": words.between}
     return made
 
 

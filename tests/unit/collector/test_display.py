@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from collector.charts import bar_chart, bar_list, charts, over_time, plot_text, svg
 from collector.charts import line as line_of
 from collector.records import Campaign, Tally
-from collector.results.display import around, headline, round_up, shares
+from collector.results.display import headline, round_up, shares
 from collector.results.estimates import compare
 from collector.results.facts import result_facts
 from collector.results.tables import mean_interval
-from collector.results.words import decimals
+from collector.results.words import around, decimals
 from collector.rounds.results import round_result
 from protocol_spec import Result
 from tests.support.pages import FUEL, ROOM, SHARES, expected_tally, rooms

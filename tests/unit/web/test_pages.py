@@ -21,6 +21,7 @@ from collector.opening import ADDRESS_FILE
 from collector.records import Campaign
 from collector.results.facts import read_truth, write_truth
 from collector.results.tables import COLUMNS
+from collector.results.words import bias_text
 from collector.web import app, live, server
 from collector.web.live import LIMITS, Limits
 from collector.web.process import FILE, VARIABLE
@@ -305,9 +306,11 @@ def test_numbers_are_next_to_the_histogram(windows: tuple[Site, str]) -> None:
     (facts,) = facts_at(site, f"{room}.json")
     numbers, page = facts["numbers"], site.get(room).text
     text, middle = words(page), numbers["quantiles"][2]
-    assert f"Median {middle['value']:.1f} °C {middle['low']:g} … {middle['high']:g}" in text
+    assert (
+        f"Median {middle['value']:.1f} °C between {middle['low']:g} and {middle['high']:g}" in text
+    )
     assert f"Mean {numbers['mean']:.1f} °C" in text
-    assert f"with ±{numbers['mean_bias']:.4g} for the width of bins" in text
+    assert f"with {bias_text(facts)}" in text
     assert 'id="figure-cdf"' in page
     for edge, share in zip(numbers["edges"], numbers["cdf"]):
         assert f"{edge:g} {100 * share:.0f} %" in text

@@ -17,6 +17,7 @@ from collector.data_dir import open_store
 from collector.health import Heartbeat, Status
 from collector.records import Campaign
 from collector.results.tables import COLUMNS
+from collector.results.words import around
 from tests.support.collector import HOUR, candidate, seal, three_questions
 from tests.support.command_line import Cli, facts_of, mistaken
 from tests.support.pages import rooms, store_windows
@@ -140,8 +141,8 @@ def test_estimate_of_numbers_and_windows(cli: Cli, data: Path) -> None:
     numbers, middle = facts["numbers"], facts["numbers"]["quantiles"][2]
     low, high = facts["mean_low"], facts["mean_high"]
     assert low < numbers["mean_low"] < numbers["mean_high"] < high, "with the width of bins"
-    assert f"mean {numbers['mean']:.1f} °C   {low:.1f} … {high:.1f}, with ±" in text
-    assert f"median {middle['value']:.1f} °C   {middle['low']:g} … {middle['high']:g}" in text
+    assert f"mean {numbers['mean']:.1f} °C   {' … '.join(around(low, high))}, with ±" in text
+    assert f"median about {middle['value']:.1f} °C, between {middle['low']:g} and" in text
     assert "  The median is between 18 and 22 °C and the mean between " in text
     assert numbers["edges"] == [16, 18, 20, 22, 24]
     assert (facts["first"], facts["last"], facts["n_eff"], facts["warnings"]) == (0, 4, 130, [])
