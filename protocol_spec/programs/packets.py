@@ -20,7 +20,7 @@ import time
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from protocol_spec.limits import MAX_RECEIPT_BYTES
+from protocol_spec.limits import MAX_RESULT_BYTES
 
 CONNACK: Final = 0x20
 PUBLISH: Final = 0x30
@@ -30,7 +30,7 @@ PINGRESP: Final = 0xD0
 
 LONGEST_TOPIC: Final = 65_535
 # The longest message of the protocol, its topic, and what a broker may say about it.
-LARGEST_PACKET: Final = MAX_RECEIPT_BYTES + LONGEST_TOPIC + 4096
+LARGEST_PACKET: Final = MAX_RESULT_BYTES + LONGEST_TOPIC + 4096
 # How much is read of an even longer message: its topic, and too much for any message.
 CUT_BYTES: Final = 1 << 17
 # What a broker may send besides messages to a client that publishes with QoS 1 and subscribes to

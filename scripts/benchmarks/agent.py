@@ -15,24 +15,29 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from benchmarks.report import Measurement, median_of, ratio_of
 from benchmarks.workload import manifest
-from collector.data_dir import open_store
+from collector.data_dir import device_key, open_store
 from collector.health import Heartbeat, Status
+from collector.records import Candidate
+from collector.settings import resolve
 from edge_client import EdgeClient, Policy
 from edge_client.clock import SystemClock
+from edge_client.daemon import Runner
 from edge_client.records import Queued
-from protocol_spec import BodyFormat, Report
+from faults.proxy import Proxy
+from protocol_spec import BodyFormat, Manifest, Report, receipt_page
 from protocol_spec.schedule import Schedule
 from testbed import processes
 from testbed.brokers import Nats, Tally
-from testbed.processes import find_program, resident_bytes
+from testbed.collector import CollectorProcess
+from testbed.processes import TestbedError, find_program, resident_bytes
 
 ROUNDS: Final = 5
 BARE: Final = "import paho.mqtt.client, msgpack, sqlite3"
@@ -41,6 +46,8 @@ LAST_ROUND, LAST_ATTRIBUTE = 65_535, 127  # the largest numbers there are
 ROOT: Final = Path(__file__).resolve().parents[2]
 STARTUP_LIMIT: Final = 10.0  # for --help and --version, and for what monitors run every few seconds
 SYNCS: Final = {"disk syncs before a report is sent": 2, "disk syncs of a round in all": 3}
+AGENTS, ROUND_BYTES_OF = 12, 2  # rounds
+FLEETS: Final = ((1_000, 4), (100_000, 400), (1_000_000, 4_000), (1_000_000, 1_000))
 CALLS: Final = "pwrite64,write,fdatasync,fsync,sendto"
 _LINE: Final = re.compile(r"(?:\d+ +)?(\w+)\(\d+<(.*?)>(.*)", re.DOTALL)
 _ENDED: Final = ("+++ exited with", "+++ killed by")
@@ -55,6 +62,11 @@ def measure(repeat: int = 7) -> list[Measurement]:
             *running(directory / "running", environment),
             *import_times(environment, repeat),
             *wire_sizes(),
+            *(
+                row
+                for n, pages in FLEETS
+                for row in round_bytes(directory / f"{n}-{pages}", n, pages)
+            ),
             *disk_syncs(directory / "traced", environment),
             draw_time(directory / "draws"),
         ]
@@ -226,6 +238,89 @@ def wire_sizes() -> Iterator[Measurement]:
         report = Report(bytes(range(200, 208)), LAST_ROUND, LAST_ATTRIBUTE, body)
         name = f"payload, {'L-UE' if form.unary else 'L-GRR'}, k = {form.k}"
         yield Measurement(name, len(report.encode()), "bytes", limit)
+
+
+def round_bytes(directory: Path, devices: int, pages: int) -> Iterator[Measurement]:
+    """What agents that stay connected send and read in a round, at the end of it: the reports of
+    all other devices of their page are counted already. A proxy counts; the rest is real."""
+    each = devices // pages
+    asked = manifest(
+        4, period_seconds=6, rounds=ROUND_BYTES_OF, grace_seconds=600, receipt_pages=pages,
+        first=int(time.time()) + 10, devices=devices,
+    )  # fmt: skip
+    names = [f"{i:016x}" for i in range(40 * pages)]
+    names = [name for name in names if receipt_page(asked, name) == 0][:AGENTS]
+    with ExitStack() as stack:
+        broker = stack.enter_context(Nats(directory / "nats"))
+        _count_others(directory / "data", asked, each)
+        collector = CollectorProcess(directory / "data", broker=broker.url)
+        stack.enter_context(collector).wait_until_connected()
+        agents = [stack.enter_context(_metered(directory / name, asked, broker)) for name in names]
+        limit = time.monotonic() + 120
+        while not all(agent.is_done for agent in agents):
+            if time.monotonic() > limit:
+                raise TestbedError("the agents have no receipts")
+            for agent in agents:
+                agent.turn()
+        read, both = (max(column) for column in zip(*(agent.bytes_a_round() for agent in agents)))
+    note = f"{each} devices a page, {AGENTS} agents, {ROUND_BYTES_OF} rounds"
+    of = f"{devices:,} devices on {pages:,} pages"
+    yield Measurement(f"read in a round, {of}", read, "bytes", 10_000, note)
+    yield Measurement(f"sent and read in a round, {of}", both, "bytes", 4_000, note)
+
+
+def _count_others(data: Path, asked: Manifest, others: int) -> None:
+    """Reports on page 0 of every round, of devices that are not there."""
+    body = asked.body_formats[0].encode(0)
+    with closing(open_store(data)) as store:
+        device_key(resolve({"data_dir": data}), store)
+        campaign = store.open_campaign(asked, asked.rounds.first).id
+        for number in range(ROUND_BYTES_OF):
+            tags = ((device, int.from_bytes(os.urandom(4))) for device in range(others))
+            store.commit([Candidate(campaign, number, d, 0, 0, tag, body) for d, tag in tags], [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Metered:
+    """An agent that is connected, and what passed before its first round."""
+
+    client: EdgeClient
+    runner: Runner
+    proxy: Proxy
+    before: tuple[int, int]
+
+    @property
+    def is_done(self) -> bool:
+        rows = self.client.store.reports(self.client.find().name)
+        return [row.fate for row in rows] == ["counted"] * ROUND_BYTES_OF
+
+    def turn(self) -> None:
+        self.runner.tick(wait=0.01)
+
+    def passed(self) -> tuple[int, int]:
+        connections = self.proxy.connections
+        return sum(c.sent for c in connections), sum(c.received for c in connections)
+
+    def bytes_a_round(self) -> tuple[float, float]:
+        """Read, and read and sent."""
+        sent, read = (now - then for now, then in zip(self.passed(), self.before))
+        return read / ROUND_BYTES_OF, (sent + read) / ROUND_BYTES_OF
+
+
+@contextmanager
+def _metered(state: Path, asked: Manifest, broker: Nats) -> Iterator[_Metered]:
+    with (
+        Proxy(broker.port) as proxy,
+        EdgeClient(state, policy=Policy(min_period=1)) as client,
+        closing(client.runner(lambda _: "v0")) as runner,
+    ):
+        client.join(client.invitation(manifest=asked, broker=proxy.url), device=state.name)
+        agent = _Metered(client, runner, proxy, (0, 0))
+        while not (links := runner.delivery.connections.values()) or not all(
+            link.is_ready for link in links
+        ):
+            agent.turn()
+        yield replace(agent, before=agent.passed())
 
 
 def draw_time(directory: Path, draws: int = 200) -> Measurement:

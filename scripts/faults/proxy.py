@@ -117,6 +117,7 @@ class Connection:
         self.is_mute = False
         self.client_left = threading.Event()
         self.from_client = self.in_silence = b""  # only with `record`
+        self.sent = self.received = 0  # bytes, by the client
         self._proxy = proxy
         self._sockets = (client, broker)
         self._pumps, self._ending = 2, threading.Lock()
@@ -146,6 +147,10 @@ class Connection:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(self._proxy.chunk()):
+                if source is self._sockets[0]:
+                    self.sent += len(data)
+                else:
+                    self.received += len(data)
                 if self._proxy.record and source is self._sockets[0]:
                     self.from_client += data
                     self.in_silence += data if self.is_mute else b""

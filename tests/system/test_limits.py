@@ -11,6 +11,8 @@ import pytest
 from benchmarks import agent
 from benchmarks.live import Effort, one_run
 from benchmarks.workload import Embedded
+from edge_client.delivery import FIRST_PAGES
+from protocol_spec.limits import MAX_RECEIPT_BYTES
 from tests.support.harness import load_what_was_put_off
 
 pytestmark = pytest.mark.slow
@@ -18,15 +20,18 @@ WINDOW = 50
 
 
 def test_the_agent_keeps_its_limits(tmp_path: Path) -> None:
-    """Memory, payload sizes and disk syncs; the two that wait for rounds run at the same time."""
+    """Memory, disk syncs, payload sizes, and bytes of a round on the wire among a million devices;
+    those that wait for rounds run at the same time."""
     environment = agent.compiled(tmp_path)
     load_what_was_put_off()
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         traced = pool.submit(agent.disk_syncs, tmp_path / "traced", environment)
         running = pool.submit(agent.running, tmp_path / "running", environment)
-        measured = [*agent.wire_sizes(), *running.result(), *traced.result()]
-    assert len(measured) == 12
+        wire = pool.submit(lambda: list(agent.round_bytes(tmp_path / "wire", 1_000_000, 1_000)))
+        measured = [*agent.wire_sizes(), *running.result(), *traced.result(), *wire.result()]
+    assert len(measured) == 14
     assert not [each for each in measured if each.broken]
+    assert FIRST_PAGES * (MAX_RECEIPT_BYTES + 100) + 300 < 4_000, "also when a second page is read"
     values = {each.what: each.value for each in measured}
     assert values["numpy loaded"] == 0
     assert 10 < (values["resident memory, running"] or 0) <= 30

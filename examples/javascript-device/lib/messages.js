@@ -27,7 +27,7 @@ const KINDS = {
   signature: [78, { digest8: DIGEST8, signature: bytes(64) }],
   thresholds: [65683, { digest8: DIGEST8, protocols: sized(1, 128, 1), steps: sized(16, 65536, 16) }],
   state: [64, { digest8: DIGEST8, presence: uint(3), last_sealed: (v) => v === null || ROUND(v) }],
-  receipts: [1 << 20, { digest8: DIGEST8, round: ROUND, page: uint(65536), tags: ascending }],
+  receipts: [1621, { digest8: DIGEST8, round: ROUND, page: uint(65536), tags: ascending }],
   request: [64, { digest8: DIGEST8, kind: (v) => v === 1, nonce: bytes(8) }],
   response: [
     64,

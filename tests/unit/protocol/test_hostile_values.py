@@ -99,7 +99,7 @@ def test_no_report_spends_nothing_whatever_the_protocol() -> None:
 
 
 def test_a_page_of_receipts_is_a_set_and_stays_as_small_as_its_bytes() -> None:
-    tags = [i.to_bytes(4) for i in range(0, 90_000, 3)]
+    tags = [i.to_bytes(4) for i in range(0, 1_200, 3)]
     page = decode_receipts(ReceiptPage(bytes(8), 0, 0, frozenset(tags)).encode())
     assert isinstance(page, ReceiptPage)
     assert len(page.tags) == len(tags)

@@ -34,6 +34,7 @@ from protocol_spec.limits import (
     MAX_REPORT_BYTES,
     MAX_SIGNATURE_BYTES,
     MAX_THRESHOLDS_BYTES,
+    PAGE_TAGS,
 )
 from tests.support.harness import every
 from tests.support.protocol import message_cases, reference_wire, vectors
@@ -170,9 +171,9 @@ def test_the_largest_report_and_page_fit() -> None:
     report = Report(b"\xff" * 8, 65_535, 127, b"\xff" * 513)
     assert len(report.encode()) <= MAX_REPORT_BYTES
     assert DECODERS["report"](report.encode()) == report
-    # 65 536 devices on one page of a fleet of any size would still be taken.
-    tags = frozenset(i.to_bytes(4) for i in range(65_536))
-    page = ReceiptPage(b"\xff" * 8, 0, 0, tags)
+    tags = frozenset(i.to_bytes(4) for i in range(PAGE_TAGS))
+    page = ReceiptPage(b"\xff" * 8, 65_535, 65_535, tags)
+    assert len(page.encode()) == MAX_RECEIPT_BYTES
     assert DECODERS["receipts"](page.encode()) == page
 
 

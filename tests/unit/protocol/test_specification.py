@@ -387,4 +387,4 @@ def test_inline_numbers_are_those_of_the_code() -> None:
 
 
 def test_the_probability_of_a_false_receipt_is_as_said() -> None:
-    assert f"{1000 / 2 ** (8 * limits.TAG_BYTES):.1e}".replace("e-0", "e-") in TEXT
+    assert f"{limits.PAGE_TAGS / 2 ** (8 * limits.TAG_BYTES):.1e}".replace("e-0", "e-") in TEXT

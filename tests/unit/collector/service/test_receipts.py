@@ -105,7 +105,7 @@ def repeat(pages: ReceiptPages, *tags: int) -> None:
 
 def test_a_repeated_report_does_not_publish_a_page_that_it_is_on() -> None:
     """510 bytes of repeated reports made 23 kB for every reader of the page (A7)."""
-    made = pages_with(*range(1000))
+    made = pages_with(*range(PAGE_TAGS))
     repeat(made, 7)
     assert len(tags_of(made)) == 1, "not published yet"
     for _ in range(20):
