@@ -19,7 +19,8 @@ Claims that every engine must keep:
 Every write is atomic: it happens as a whole, or raises `StorageFailure` and changes nothing.
 
 A worker is a service that enlisted. One worker at a time leads: it seals rounds and publishes for
-all. A SQLite file has one worker, whose lease nobody contests; its clock is the machine's.
+all. A SQLite file has one worker, whose lease nobody contests; its clock is the machine's. The
+same SQL serves both; a file keeps workers, lease and queues in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
@@ -38,6 +39,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collector.errors import Fenced, NotLeading
 from collector.records import (
     FORGOTTEN,
     Campaign,
@@ -50,11 +52,16 @@ from collector.records import (
     Withdrawal,
 )
 from collector.store.common import (
+    FENCED,
+    KEPT_SECONDS,
+    MOST_ANSWERS,
+    NOT_LEADING,
     TABLES,
     TAGS,
     Limits,
     OutcomeKey,
     Row,
+    Statement,
     Tables,
     TallyKey,
     bodies_by_tally,
@@ -77,6 +84,7 @@ Later = Callable[[], Iterable[tuple[Any, ...]]]  # rows of a query that may not 
 FeedRow = tuple[int, int, int, bytes]  # kind, campaign, round, places as `feed_rows` writes them
 
 CHUNK: Final = 20_000  # rows that are read at a time
+ROW: Final = "FOR NO KEY UPDATE"  # keeps others from changing it
 
 _PAGE: Final = itemgetter(4)  # of a `Candidate`
 _TAG: Final = itemgetter(5)
@@ -94,6 +102,9 @@ class Worker:
     leads: bool
     fenced: bool
     received: int  # messages since it enlisted
+
+
+WORKER: Final = (int, str, float, float, float, bool, bool, int)  # SQLite has no truth values
 
 
 class QueuedAnswer(NamedTuple):
@@ -115,29 +126,51 @@ class Store(ABC):
     While `commit` waits for the database it may call `meanwhile`, which must not use the store.
     """
 
-    _row_lock: ClassVar[str] = ""  # ends a SELECT that keeps others from changing its row
+    _clock: ClassVar = "now()"  # SQL for the time, seconds since 1970
+    _current: ClassVar = ""  # SQL that holds while no newer version changed the tables
 
     def __init__(self, tables: Tables) -> None:
         self.meanwhile: Callable[[], None] = lambda: None
+        self.epoch = 0
         self._tables = tables
         self._campaigns: dict[int, Campaign] = {}
+        self._number: int | None = None  # of this worker; None: never enlisted
+        self._lost = tables.lost  # when it enlisted
+        self._read_epoch = 0  # in which receipts were last read
+        self._returned: list[int] = []  # of these, those that were returned
 
     # --- transactions ----------------------------------------------------------------------------
 
     @abstractmethod
-    def _transaction(self) -> AbstractContextManager[None]:
-        """All that is written inside is durable afterwards, or none of it is."""
+    def _transaction(self, *, whole_tables: bool = False) -> AbstractContextManager[None]:
+        """All that is written inside is durable afterwards, or none of it is.
+
+        `whole_tables`: its statements read many rows of a table, and not a few by their keys.
+        """
 
     @abstractmethod
     def _changing(self) -> AbstractContextManager[None]:
         """A transaction that other processes notice by `changed_elsewhere`."""
 
-    @abstractmethod
-    def _leading(self, *, whole_tables: bool = False) -> AbstractContextManager[None]:
-        """A transaction of the leader; raises `NotLeading` if another worker leads (W2).
+    @contextmanager
+    def _leading(self, *, whole_tables: bool = False) -> Iterator[None]:
+        """A transaction of the leader; raises `NotLeading` if another worker leads (W2). Nobody
+        else can lead until it ends."""
+        with self._transaction(whole_tables=whole_tables):
+            self._check_leading()
+            yield
 
-        `whole_tables`: its statements read many rows of a table, and not a few by their keys.
-        """
+    def _check_leading(self) -> None:
+        held, values = f"until <= {self._clock}", tuple[int, ...]()
+        if self._number is not None:
+            held, values = "holder = ? AND epoch = ?", (self._own_number(), self.epoch)
+        query = f"SELECT 1 FROM lease WHERE {held} {self._lock('FOR SHARE')}"  # noqa: S608
+        if not self._tables.query(query, values):
+            raise NotLeading(NOT_LEADING)
+
+    def _lock(self, how: str) -> str:  # noqa: ARG002
+        """What ends a SELECT that locks its rows; a transaction on a file locks all of it."""
+        return ""
 
     @abstractmethod
     def _withdrawing(self) -> AbstractContextManager[None]:
@@ -290,7 +323,7 @@ class Store(ABC):
         )
         rows = added or self._tables.query(
             f"""SELECT attribute, latest FROM device
-                WHERE campaign = ? AND device = ? {self._row_lock}""",  # noqa: S608
+                WHERE campaign = ? AND device = ? {self._lock(ROW)}""",  # noqa: S608
             (campaign, device),
         )
         return None if added or not rows else rows[0]
@@ -299,9 +332,9 @@ class Store(ABC):
     def _delete_reports(self, campaign: int, device: int) -> Iterable[Candidate]:
         """Delete the reports of a device from open rounds, and return them."""
 
-    @abstractmethod
     def _own(self) -> Row:
         """What the key of this worker's rows has besides, where each worker has its own."""
+        return {}
 
     @abstractmethod
     def _ask_tallies(self, keys: Collection[TallyKey]) -> Later:
@@ -333,9 +366,18 @@ class Store(ABC):
             key = {"campaign": campaign, "name": name, **self._own()}
             self._tables.query(*increase("outcome_total", key, n))
 
-    @abstractmethod
     def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
         """Keep, for `fresh_receipts`, what happened to these in the current transaction."""
+        self._feed_rows(feed_rows(kind, reports))
+
+    def _feed_rows(self, rows: Iterable[FeedRow]) -> None:
+        """Without workers nobody reads them."""
+        for row in rows if self._number is not None else ():
+            self._tables.query(
+                """INSERT INTO receipt_feed (worker, kind, campaign, round, places)
+                   VALUES (?, ?, ?, ?, ?)""",
+                (self._number, *row),
+            )
 
     def drop_devices(self, campaign: int) -> bool:
         """Forget which devices took part, at the end of the manifest's retention."""
@@ -454,7 +496,7 @@ class Store(ABC):
 
     def lock_latest(self, campaign: int) -> None:
         """Inside a transaction: nobody else changes latest reports and their counts meanwhile."""
-        locked = f"SELECT id FROM campaign WHERE id = ? {self._row_lock}"  # noqa: S608
+        locked = f"SELECT id FROM campaign WHERE id = ? {self._lock(ROW)}"  # noqa: S608
         self._tables.query(locked, (campaign,))
 
     def _uncount_latest(self, campaign: int, attribute: int, latest: bytes) -> None:
@@ -626,67 +668,191 @@ class Store(ABC):
         return bytes(found[0]) if found else b""
 
     # --- workers ---------------------------------------------------------------------------------
+    # While a worker writes it holds its row of `worker`: the row says that it may write (W1).
 
-    @abstractmethod
     def now(self) -> float:
         """The database's clock, seconds since 1970."""
+        ((now,),) = self._tables.query(f"SELECT {self._clock}", ())
+        return float(now)
 
-    @abstractmethod
     def workers(self) -> list[Worker]:
-        """Those that enlisted and did not retire, by number."""
+        """Those that enlisted and did not retire, by number. Other processes do not see the only
+        worker of a file."""
+        rows = self._tables.query(
+            f"""SELECT number, name, started, seen, drained,
+                       holder = number AND until > {self._clock}, fenced, received
+                FROM worker CROSS JOIN lease WHERE number > 0 ORDER BY number""",  # noqa: S608
+            (),
+        )
+        return [Worker(*(kind(cell) for kind, cell in zip(WORKER, row))) for row in rows]
 
-    @abstractmethod
     def enlist(self, name: str) -> int:
         """Become a worker with a new number: at start, and whenever `Fenced` was raised."""
+        self.changed_elsewhere()  # a newer schema fences workers of this version
+        self.resign()
+        with self._transaction():
+            self._delete_worker()
+            ((number,),) = self._tables.query(
+                f"""INSERT INTO worker (name, started, seen)
+                    SELECT ?, t, t FROM (SELECT {self._clock} AS t) AS clock
+                    RETURNING number""",  # noqa: S608
+                (name,),
+            )
+        self._number, self._lost, self.epoch = int(number), self._tables.lost, 0
+        return int(number)
 
-    @abstractmethod
+    def _delete_worker(self) -> None:
+        self._tables.query("DELETE FROM worker WHERE number = ? AND number > 0", (self._number,))
+
     def beat(self, drained: float) -> float:
         """Report that this worker lives, and that all messages which the broker accepted for it
         before `drained` are committed. Returns the database's time; raises `Fenced` if the others
         no longer wait for this worker.
         """
+        rows = self._tables.query(
+            f"""UPDATE worker SET seen = {self._clock},
+                                  drained = CASE WHEN drained < ? THEN ? ELSE drained END
+                WHERE number = ? AND number > 0 AND NOT fenced {self._current}
+                RETURNING seen""",  # noqa: S608
+            (drained, drained, self._own_number()),
+        )
+        if not rows:
+            raise Fenced(FENCED)
+        return float(rows[0][0])
 
-    @abstractmethod
     def retire(self) -> None:
         """Stop being a worker: nobody has to wait for this one, and another may lead."""
+        self.resign()
+        self._delete_worker()
+        self._number = -1  # no worker has it: enlist again
+
+    def _own_number(self) -> int:
+        """The number under which this store writes; after a lost connection it has none."""
+        if self._number is None:
+            return 0
+        if self._lost != self._tables.lost:
+            raise Fenced(FENCED)
+        return self._number
+
+    def _sign_of_life(self, received: int) -> Statement:
+        return (
+            f"""UPDATE worker SET seen = {self._clock}, received = received + ?
+                WHERE number = ? AND NOT fenced {self._current} RETURNING number""",  # noqa: S608
+            (received, self._own_number()),
+        )
+
+    def _take(self, received: int = 0) -> None:
+        """Hold this worker's row until the transaction ends, as a sign of life."""
+        if not self._tables.query(*self._sign_of_life(received)):
+            raise Fenced(FENCED)
 
     # --- the leader ------------------------------------------------------------------------------
 
-    @abstractmethod
     def lead(self, seconds: float) -> int | None:
         """Take or renew the lease for that time; the epoch, or None while another leads."""
+        if self._number is None:
+            raise Fenced(FENCED)
+        free = f"SELECT 1 FROM lease WHERE holder = ? OR until <= {self._clock}"  # noqa: S608
+        with self._transaction():
+            self._take()
+            own = self._own_number()
+            # A leader that seals holds the lease's row: this does not wait for it.
+            if not self._tables.query(f"{free} {self._lock('FOR UPDATE SKIP LOCKED')}", (own,)):
+                return None
+            ((epoch,),) = self._tables.query(
+                f"""UPDATE lease SET epoch = epoch + CASE WHEN holder = ? THEN 0 ELSE 1 END,
+                                     holder = ?, until = {self._clock} + ?
+                    RETURNING epoch""",  # noqa: S608
+                (own, own, seconds),
+            )
+        self.epoch = int(epoch)
+        return self.epoch
 
-    @abstractmethod
     def resign(self) -> None:
         """Give up the lease, if this worker holds it."""
+        if self.epoch:
+            self._tables.query(
+                "UPDATE lease SET holder = 0, until = 0 WHERE holder = ? AND epoch = ?",
+                (self._number, self.epoch),
+            )
+        self.epoch = 0
 
-    @abstractmethod
     def fence(self, silent_seconds: float) -> list[Worker]:
         """Shut out workers that were silent for that long; returns those shut out now.
 
         What they committed stays; they commit nothing more. Workers that were fenced a day ago are
         no longer listed.
         """
+        silent = f"seen < {self._clock} - ?"
+        with self._leading():
+            found = self._tables.query(
+                f"""SELECT number FROM worker WHERE number > 0 AND number <> ? AND NOT fenced
+                    AND {silent} ORDER BY number""",  # noqa: S608
+                (self._own_number(), silent_seconds),
+            )
+            fence = f"""UPDATE worker SET fenced = true WHERE number = ? AND {silent}
+                        RETURNING number"""  # noqa: S608
+            fenced = []
+            for (number,) in found:
+                self._end_batch(number)
+                fenced += self._tables.query(fence, (number, silent_seconds))
+            self._tables.query(
+                f"DELETE FROM worker WHERE fenced AND {silent}",  # noqa: S608
+                (KEPT_SECONDS,),
+            )
+        shut_out = {number for (number,) in fenced}
+        return [worker for worker in self.workers() if worker.number in shut_out]
 
-    @abstractmethod
+    def _end_batch(self, worker: int) -> None:  # noqa: B027 - a file's only worker holds up nobody
+        """End the transaction of a worker that stopped in the middle of it: it holds rows."""
+
     def fresh_receipts(self) -> list[ReceiptBatch]:
         """Reports that workers counted, saw again or withdrew since the last call, in order.
 
         The first call in a new epoch discards what is older and returns nothing: make it before
         building pages from `receipt_tags`. What a call returns, the next call discards.
         """
+        with self._leading():
+            if self._read_epoch != self.epoch:
+                self._tables.query("DELETE FROM receipt_feed", ())
+                self._read_epoch, self._returned = self.epoch, []
+                return []
+            self._delete_numbered("receipt_feed", "sequence", self._returned)
+            rows = self._tables.query(
+                "SELECT sequence, kind, campaign, round, places FROM receipt_feed", ()
+            )
+        self._returned = [row[0] for row in rows]
+        return receipt_batches(row[1:] for row in rows)
 
-    @abstractmethod
+    def _delete_numbered(self, table: str, column: str, numbers: Iterable[int]) -> None:
+        if listed := ", ".join(map(str, numbers)):
+            self._tables.query(
+                f"DELETE FROM {table} WHERE {column} IN ({listed})",  # noqa: S608 - whole numbers
+                (),
+            )
+
     def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
-        """Queue answers to devices, each a topic and a payload, for the leader to publish."""
+        """Queue answers to devices, each a topic and a payload, for the leader to publish: at most
+        `MOST_ANSWERS`, the latest."""
+        with self._transaction():
+            for answer in answers:
+                self._tables.query("INSERT INTO answer (topic, payload) VALUES (?, ?)", answer)
+            self._tables.query(
+                "DELETE FROM answer WHERE number <= (SELECT max(number) FROM answer) - ?",
+                (MOST_ANSWERS,),
+            )
 
-    @abstractmethod
     def queued_answers(self, limit: int) -> list[QueuedAnswer]:
         """The oldest answers that wait to be published."""
+        rows = self._tables.query(
+            "SELECT number, topic, payload FROM answer ORDER BY number LIMIT ?", (limit,)
+        )
+        return [QueuedAnswer(*row) for row in rows]
 
-    @abstractmethod
     def drop_answers(self, numbers: Sequence[int]) -> None:
         """Remove answers that the broker has accepted."""
+        with self._leading():
+            self._delete_numbered("answer", "number", numbers)
 
 
 # --- sealing -------------------------------------------------------------------------------------

@@ -116,12 +116,33 @@ TABLES: Final = {
     "result": Table("campaign integer, attribute smallint, round integer, message bytea", 3),
     "unpublished": Table("campaign integer, round integer, attribute smallint", 3),
 }
+# Workers, who leads, and what the leader has to put on receipt pages and to answer. With a file
+# they are in memory: its only worker needs them no longer than it runs. Worker 0 stands for stores
+# that never enlisted, and for sums of sealed rounds; a place is page * 2^32 + tag, big-endian.
+WORKER_TABLES: Final = """
+    CREATE TABLE worker (
+        number bigserial PRIMARY KEY, name text NOT NULL, started double precision NOT NULL,
+        seen double precision NOT NULL, drained double precision NOT NULL DEFAULT 0,
+        fenced boolean NOT NULL DEFAULT false, received bigint NOT NULL DEFAULT 0
+    );
+    INSERT INTO worker (number, name, started, seen) VALUES (0, 'nobody', 0, 0);
+    CREATE TABLE lease (
+        holder bigint NOT NULL, epoch bigint NOT NULL, until double precision NOT NULL
+    );
+    INSERT INTO lease VALUES (0, 0, 0);
+    CREATE TABLE receipt_feed (
+        sequence bigserial PRIMARY KEY, worker bigint NOT NULL, kind smallint NOT NULL,
+        campaign integer NOT NULL, round integer NOT NULL, places bytea NOT NULL
+    );
+    CREATE TABLE answer (number bigserial PRIMARY KEY, topic text NOT NULL, payload bytea NOT NULL);
+"""
 INDEX: Final = (
     "CREATE INDEX round_with_receipts ON round (campaign, number) "
     "WHERE sealed IS NOT NULL AND NOT receipts_cleared"
 )
 
 TAGS: Final = 2**32  # a place on receipt pages is a page times this, plus a tag
+MOST_ANSWERS: Final = 4000  # that wait: a device waits for its answer only for seconds
 KEPT_SECONDS: Final = 86_400.0  # how long a fenced worker is still listed
 FENCED: Final = (
     "the other workers no longer wait for this one, because they did not hear from it for too long "
@@ -140,6 +161,8 @@ class Tables(Protocol):
     Conditions are columns and their values; a `range` stands for all values in it. SQL is what both
     engines understand, with `?` for each value.
     """
+
+    lost: int  # how often the connection broke
 
     def rows(
         self, table: str, where: Mapping[str, object] = ..., *, limit: int | None = None

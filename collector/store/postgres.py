@@ -33,28 +33,20 @@ import numpy as np
 import numpy.typing as npt
 from psycopg import sql
 
-from collector.errors import CollectorError, Fenced, NewerSchema, NotLeading, StorageFailure
+from collector.errors import CollectorError, Fenced, NewerSchema, StorageFailure
 from collector.records import FORGOTTEN, Campaign, Candidate, Refusal
 from collector.settings import StoreAddress
 from collector.store import (
-    FeedRow,
     Later,
-    QueuedAnswer,
-    ReceiptBatch,
     ReceiptKind,
     Sealing,
     Store,
-    Worker,
-    feed_rows,
-    receipt_batches,
 )
 from collector.store.common import (
     ANY_NUMBER,
     COUNT_AGAIN,
     FENCED,
-    KEPT_SECONDS,
     MOVED,
-    NOT_LEADING,
     REPORT,
     TABLES,
     TAGS,
@@ -95,22 +87,21 @@ CHUNK: Final = 20_000  # rows that are read at a time
 class PostgresStore(Store):
     """The collector's database in PostgreSQL."""
 
-    _row_lock: ClassVar = "FOR NO KEY UPDATE"
+    _clock: ClassVar = "extract(epoch FROM clock_timestamp())::double precision"
+    _current: ClassVar = f"AND (SELECT version FROM allomfree) <= {VERSION}"  # noqa: S608
 
     def __init__(self, address: StoreAddress, *, read_only: bool = False) -> None:
         self._db = Connection(address, read_only=read_only)
         super().__init__(self._db)
-        self.epoch = 0
-        self._number: int | None = None  # None: never enlisted
-        self._lost = self._db.lost
         self._stored: set[Round] = set()  # rounds that have a table, as far as this worker saw
         self._look_first = False  # whether reports of the last batch were there before
         self._own_changes = 0
-        self._read_epoch = 0
-        self._returned: list[int] = []
 
-    def _transaction(self) -> AbstractContextManager[None]:
-        return self._db.transaction()
+    def _transaction(self, *, whole_tables: bool = False) -> AbstractContextManager[None]:
+        return self._db.transaction(whole_tables=whole_tables)
+
+    def _lock(self, how: str) -> str:
+        return how
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -119,20 +110,6 @@ class PostgresStore(Store):
             self._db.execute("UPDATE allomfree SET changes = changes + 1")
             yield
         self._own_changes += 1
-
-    @contextmanager
-    def _leading(self, *, whole_tables: bool = False) -> Iterator[None]:
-        with self._db.transaction(whole_tables=whole_tables):
-            self.check_leading()
-            yield
-
-    def check_leading(self) -> None:
-        """Inside a transaction: fail unless this worker leads, and let nobody lead meanwhile."""
-        held, values = "until <= extract(epoch FROM clock_timestamp())", tuple[int, ...]()
-        if self._number is not None:
-            held, values = "holder = ? AND epoch = ?", (self._own_number(), self.epoch)
-        if not self._db.query(f"SELECT 1 FROM lease WHERE {held} FOR SHARE", values):  # noqa: S608
-            raise NotLeading(NOT_LEADING)
 
     @contextmanager
     def _withdrawing(self) -> Iterator[None]:
@@ -148,10 +125,6 @@ class PostgresStore(Store):
         self._db.close()
 
     # --- reading ---------------------------------------------------------------------------------
-
-    def now(self) -> float:
-        ((now,),) = self._db.fetch("SELECT extract(epoch FROM clock_timestamp())::double precision")
-        return float(now)
 
     def changed_elsewhere(self) -> int:
         ((version, changes),) = self._db.fetch("SELECT version, changes FROM allomfree")
@@ -210,7 +183,7 @@ class PostgresStore(Store):
         campaigns, own = {campaign for campaign, _ in rounds}, set(rounds)
         asked, there = dict[Round, Answer](), dict[Round, Answer]()
         with self._db.in_one_go(self.meanwhile):
-            lives = self._sign_of_life(len(candidates) + len(refusals))
+            lives = self._db.ask(*self._sign_of_life(len(candidates) + len(refusals)))
             opened = self._ask_open(campaigns)
             tallies = self._ask_tallies({(c.campaign, c.round, c.attribute) for c in candidates})
             if self._open_in(campaigns) == own and len(own) == len(campaigns):
@@ -348,35 +321,12 @@ class PostgresStore(Store):
 
     # --- what this worker writes besides reports -------------------------------------------------
     # Its tallies, outcomes and receipts are rows of its own, so that no worker waits for another's.
-    # While it writes it holds its row of `worker`: the row says that it may write (W1). To end a
-    # round or to forget a device, all these rows are taken in turn, which waits for the current
-    # batches only.
-
-    def _own_number(self) -> int:
-        """The number under which this store writes; after a lost connection it has none."""
-        if self._number is None:
-            return 0
-        if self._lost != self._db.lost:
-            raise Fenced(FENCED)
-        return self._number
-
-    def _take(self) -> None:
-        """Hold this worker's row until the transaction ends, as a sign of life."""
-        if self._sign_of_life(0).fetchone() is None:
-            raise Fenced(FENCED)
+    # To end a round or to forget a device, the rows of all workers are taken in turn, which waits
+    # for the current batches only.
 
     def _take_all(self) -> None:
         """Hold the rows of all workers, in order: no batch is in progress until this ends."""
         self._db.fetch("SELECT number FROM worker ORDER BY number FOR UPDATE")
-
-    def _sign_of_life(self, received: int) -> Answer:
-        return self._db.execute(
-            """UPDATE worker SET seen = extract(epoch FROM clock_timestamp()),
-                                 received = received + %s
-               WHERE number = %s AND NOT fenced
-               AND (SELECT version FROM allomfree) <= %s RETURNING number""",
-            (received, self._own_number(), VERSION),
-        )
 
     def _ask_tallies(self, keys: Collection[TallyKey]) -> Later:
         """Nobody else changes them while it holds its row."""
@@ -390,18 +340,6 @@ class PostgresStore(Store):
 
     def _own(self) -> Row:
         return {"worker": self._own_number()}
-
-    def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
-        self._feed_rows(feed_rows(kind, reports))
-
-    def _feed_rows(self, rows: Iterable[FeedRow]) -> None:
-        """Leave receipts for the leader; without workers nobody reads them."""
-        for row in rows if self._number is not None else ():
-            self._db.execute(
-                """INSERT INTO receipt_feed (worker, kind, campaign, round, places)
-                   VALUES (%s, %s, %s, %s, %s)""",
-                (self._number, *row),
-            )
 
     # --- sealing ---------------------------------------------------------------------------------
 
@@ -525,135 +463,17 @@ class PostgresStore(Store):
     # --- workers ---------------------------------------------------------------------------------
 
     def enlist(self, name: str) -> int:
-        self.changed_elsewhere()  # a newer schema fences workers of this version
-        with self._db.transaction():
-            self._delete_worker()
-            ((number,),) = self._db.fetch(
-                """INSERT INTO worker (number, name, started, seen)
-                   SELECT nextval('worker_number'), %s, t, t
-                   FROM (SELECT extract(epoch FROM clock_timestamp()) AS t) AS now
-                   RETURNING number""",
-                (name,),
-            )
+        number = super().enlist(name)
         self._db.execute("SELECT set_config('application_name', %s, false)", (_session(number),))
-        self._number, self._lost, self.epoch = int(number), self._db.lost, 0
-        return int(number)
+        return number
 
-    def _delete_worker(self) -> None:
-        self._db.execute("DELETE FROM worker WHERE number = %s AND number > 0", (self._number,))
-
-    def beat(self, drained: float) -> float:
-        row = self._db.fetch_one(
-            """UPDATE worker SET seen = extract(epoch FROM clock_timestamp()),
-                                 drained = greatest(drained, %s)
-               WHERE number = %s AND number > 0 AND NOT fenced
-               AND (SELECT version FROM allomfree) <= %s RETURNING seen""",
-            (drained, self._own_number(), VERSION),
+    def _end_batch(self, worker: int) -> None:
+        self._db.execute(
+            """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE application_name = %s AND usename = current_user
+               AND datname = current_database() AND state LIKE 'idle in transaction%%'""",
+            (_session(worker),),
         )
-        if row is None:
-            raise Fenced(FENCED)
-        return float(row[0])
-
-    def retire(self) -> None:
-        self.resign()
-        self._delete_worker()
-        self._number = -1  # no worker has it: enlist again
-
-    def workers(self) -> list[Worker]:
-        rows = self._db.fetch(
-            """SELECT number, name, started, seen, drained,
-                      holder = number AND until > extract(epoch FROM clock_timestamp()),
-                      fenced, received
-               FROM worker CROSS JOIN lease WHERE number > 0 ORDER BY number"""
-        )
-        return [Worker(*row) for row in rows]
-
-    # --- the leader ------------------------------------------------------------------------------
-
-    def lead(self, seconds: float) -> int | None:
-        with self._db.transaction():
-            self._take()
-            # A leader that seals holds the lease's row: this does not wait for it.
-            free = self._db.fetch_one(
-                """SELECT 1 FROM lease WHERE holder = %s
-                   OR until <= extract(epoch FROM clock_timestamp()) FOR UPDATE SKIP LOCKED""",
-                (self._own_number(),),
-            )
-            if free is None:
-                return None
-            ((epoch,),) = self._db.fetch(
-                """UPDATE lease SET holder = %s, epoch = epoch + (holder <> %s)::integer,
-                                    until = extract(epoch FROM clock_timestamp()) + %s
-                   RETURNING epoch""",
-                (self._own_number(), self._own_number(), seconds),
-            )
-        self.epoch = int(epoch)
-        return self.epoch
-
-    def resign(self) -> None:
-        if self.epoch:
-            self._db.execute(
-                "UPDATE lease SET holder = 0, until = 0 WHERE holder = %s AND epoch = %s",
-                (self._number, self.epoch),
-            )
-        self.epoch = 0
-
-    def fence(self, silent_seconds: float) -> list[Worker]:
-        with self._leading():
-            silent = self._db.fetch(
-                """SELECT number FROM worker WHERE number > 0 AND number <> %s AND NOT fenced
-                   AND seen < extract(epoch FROM clock_timestamp()) - %s ORDER BY number""",
-                (self._own_number(), silent_seconds),
-            )
-            for (number,) in silent:  # one that stopped in the middle of a batch holds rows
-                self._db.execute(
-                    """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                       WHERE application_name = %s AND usename = current_user
-                       AND datname = current_database() AND state LIKE 'idle in transaction%%'""",
-                    (_session(number),),
-                )
-            rows = self._db.fetch(
-                """UPDATE worker SET fenced = true WHERE number = ANY(%s)
-                   AND seen < extract(epoch FROM clock_timestamp()) - %s RETURNING number""",
-                (bigints([number for (number,) in silent]), silent_seconds),
-            )
-            self._db.execute(
-                """DELETE FROM worker
-                   WHERE fenced AND seen < extract(epoch FROM clock_timestamp()) - %s""",
-                (KEPT_SECONDS,),
-            )
-        shut_out = {number for (number,) in rows}
-        return [worker for worker in self.workers() if worker.number in shut_out]
-
-    def fresh_receipts(self) -> list[ReceiptBatch]:
-        with self._leading():
-            if self._read_epoch != self.epoch:
-                self._db.execute("DELETE FROM receipt_feed")
-                self._read_epoch, self._returned = self.epoch, []
-                return []
-            self._db.execute(
-                "DELETE FROM receipt_feed WHERE sequence = ANY(%s)", (bigints(self._returned),)
-            )
-            rows = self._db.fetch(
-                "SELECT sequence, kind, campaign, round, places FROM receipt_feed"
-            )
-        self._returned = [row[0] for row in rows]
-        return receipt_batches(row[1:] for row in rows)
-
-    def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
-        with self._db.transaction():
-            for answer in answers:
-                self._db.execute("INSERT INTO answer (topic, payload) VALUES (%s, %s)", answer)
-
-    def queued_answers(self, limit: int) -> list[QueuedAnswer]:
-        rows = self._db.fetch(
-            "SELECT number, topic, payload FROM answer ORDER BY number LIMIT %s", (limit,)
-        )
-        return [QueuedAnswer(*row) for row in rows]
-
-    def drop_answers(self, numbers: Sequence[int]) -> None:
-        with self._leading():
-            self._db.execute("DELETE FROM answer WHERE number = ANY(%s)", (bigints(numbers),))
 
     # --- moving from another engine --------------------------------------------------------------
 

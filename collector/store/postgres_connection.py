@@ -21,7 +21,15 @@ from psycopg.pq import Format, TransactionStatus
 
 from collector.errors import StorageFailure
 from collector.settings import StoreAddress
-from collector.store.common import INDEX, TABLES, Row, condition, insertion, replacement
+from collector.store.common import (
+    INDEX,
+    TABLES,
+    WORKER_TABLES,
+    Row,
+    condition,
+    insertion,
+    replacement,
+)
 from protocol_spec.programs.output import shown
 
 OLDEST: Final = 14
@@ -51,10 +59,8 @@ VERSION: Final = 1
 
 # Nothing here is special: no extension, no advisory lock, no temporary table, no trigger.
 #
-# Worker 0 stands for stores that never enlisted, and for sums of sealed rounds. A round is `ended`
-# when no batch counts for it any more, `sealed` when it is final, and `stored` while it has a table
-# of its own, report_<campaign>_<number>, until it is sealed. `receipt_feed` is what the leader has
-# to put on receipt pages; a place is page * 2^32 + tag, big-endian.
+# A round is `ended` when no batch counts for it any more, `sealed` when it is final, and `stored`
+# while it has a table of its own, report_<campaign>_<number>, until it is sealed.
 SCHEMA: Final = f"""
     {"; ".join(table.ddl(name, shared=True) for name, table in TABLES.items())};
     {INDEX};
@@ -64,22 +70,8 @@ SCHEMA: Final = f"""
                       ADD COLUMN ended boolean NOT NULL DEFAULT false;
     CREATE INDEX round_not_sealed ON round (campaign) WHERE sealed IS NULL;
     ALTER TABLE device SET (fillfactor = 80);
-    CREATE TABLE worker (
-        number bigint PRIMARY KEY, name text NOT NULL, started double precision NOT NULL,
-        seen double precision NOT NULL, drained double precision NOT NULL DEFAULT 0,
-        fenced boolean NOT NULL DEFAULT false, received bigint NOT NULL DEFAULT 0
-    ) WITH (fillfactor = 50);
-    INSERT INTO worker (number, name, started, seen) VALUES (0, '', 0, 0);
-    CREATE SEQUENCE worker_number;
-    CREATE TABLE lease (
-        holder bigint NOT NULL, epoch bigint NOT NULL, until double precision NOT NULL
-    );
-    INSERT INTO lease VALUES (0, 0, 0);
-    CREATE TABLE receipt_feed (
-        sequence bigserial PRIMARY KEY, worker bigint NOT NULL, kind smallint NOT NULL,
-        campaign integer NOT NULL, round integer NOT NULL, places bytea NOT NULL
-    );
-    CREATE TABLE answer (number bigserial PRIMARY KEY, topic text NOT NULL, payload bytea NOT NULL)
+    {WORKER_TABLES}
+    ALTER TABLE worker SET (fillfactor = 50)
 """  # noqa: S608 - names of ours
 
 
@@ -188,8 +180,13 @@ class Connection:
         self.query(f"DELETE FROM {table} WHERE {matching}", values)  # noqa: S608 - names of ours
 
     def query(self, text: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        done = self.execute(text.replace("?", "%s").encode(), values)
-        return done.fetchall() if done.description else []
+        done = self.ask(text, values)
+        with self._explained():
+            return done.fetchall() if done.description else []
+
+    def ask(self, text: str, values: Sequence[object]) -> Answer:
+        """As `query`; in a pipeline, the answer may be read later."""
+        return self.execute(text.replace("?", "%s").encode(), values)
 
     # --- transactions ----------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from itertools import compress, islice
 from operator import itemgetter
 from pathlib import Path
@@ -23,23 +22,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from collector.errors import Fenced, NewerSchema
+from collector.errors import NewerSchema
 from collector.records import Campaign, Candidate, Refusal
 from collector.store import (
-    FeedRow,
     Later,
-    QueuedAnswer,
-    ReceiptBatch,
     ReceiptKind,
     Sealing,
     Store,
-    Worker,
-    feed_rows,
-    receipt_batches,
 )
 from collector.store.common import (
     COUNT_AGAIN,
-    FENCED,
     MOVED,
     REPORT,
     Limits,
@@ -90,29 +82,18 @@ class SqliteStore(Store):
         chunk: int = CHUNK,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._db = SqliteDatabase(path, read_only=read_only, connect=connect)
+        self._db = SqliteDatabase(path, read_only=read_only, connect=connect, now=now)
         super().__init__(self._db)
         self.path = path
-        self._now = now
         self._chunk = chunk
         self._seen: int | None = None  # `changed_elsewhere` when memory was read from the file
         self._open: dict[int, set[int]] = {}  # rounds that may hold reports, by campaign
         self._devices: dict[Round, DeviceIndex] = {}
-        self._worker: Worker | None = None
-        self._epoch = 0
-        self._leads = False
-        self._receipts: list[FeedRow] | None = None  # since `fresh_receipts`; None: nobody asks
-        self._uncommitted: list[FeedRow] = []
-        self._answers: dict[int, QueuedAnswer] = {}
-        self._answered = 0
 
-    def _transaction(self) -> AbstractContextManager[None]:
+    def _transaction(self, *, whole_tables: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
         return self._db.transaction()
 
     _changing = _transaction  # other processes notice by the file
-
-    def _leading(self, *, whole_tables: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
-        return self._db.transaction()  # nobody else can lead
 
     def wipe_log(self, *, deleted: bool = False) -> None:
         self._db.wipe_log(deleted=deleted)
@@ -121,9 +102,6 @@ class SqliteStore(Store):
         self._db.close()
 
     # --- reading ---------------------------------------------------------------------------------
-
-    def now(self) -> float:
-        return self._now()
 
     def changed_elsewhere(self) -> int:
         if self._db.execute("PRAGMA user_version").fetchone()[0] > VERSION:
@@ -149,6 +127,7 @@ class SqliteStore(Store):
         self, candidates: Sequence[Candidate], refusals: Sequence[Refusal]
     ) -> Sequence[Outcome]:
         with self._changing_reports():
+            self._take(len(candidates) + len(refusals))
             outcomes = self._insert_new(candidates)
             accepted = candidates
             if outcomes.count(Outcome.ACCEPTED) < len(candidates):
@@ -158,15 +137,11 @@ class SqliteStore(Store):
             self._feed(ReceiptKind.COUNTED, accepted)
             self._add_counts(accepted, +1)
             self._add_outcomes(count_outcomes(candidates, outcomes, refusals))
-        if self._worker is not None:
-            received = self._worker.received + len(candidates) + len(refusals)
-            self._worker = replace(self._worker, seen=self.now(), received=received)
         return outcomes
 
     @contextmanager
     def _changing_reports(self) -> Iterator[None]:
         """A transaction in which memory is what the file is; if it fails, memory is read again."""
-        self._uncommitted = []
         try:
             with self._db.transaction():
                 if self._seen != (seen := self.changed_elsewhere()):
@@ -178,14 +153,8 @@ class SqliteStore(Store):
             self._open.clear()
             self._devices.clear()
             raise
-        if self._receipts is not None:
-            self._receipts += self._uncommitted
 
     _withdrawing = _changing_reports
-
-    def _feed(self, kind: ReceiptKind, reports: Sequence[Candidate]) -> None:
-        if self._receipts is not None:
-            self._uncommitted += feed_rows(kind, reports)
 
     def _insert_new(self, candidates: Sequence[Candidate]) -> list[Outcome]:
         """Insert what is new; the outcome of every candidate."""
@@ -394,68 +363,6 @@ class SqliteStore(Store):
             ids,
         )
         self._db.execute("DELETE FROM report WHERE id BETWEEN ? AND ?", ids)
-
-    # --- the only worker -------------------------------------------------------------------------
-
-    def enlist(self, name: str) -> int:
-        """Become the worker. Its number means nothing here: it is in no row."""
-        self.changed_elsewhere()
-        number = 1 if self._worker is None else self._worker.number + 1
-        now = self.now()
-        self._worker = Worker(number, name, now, now, 0.0, leads=False, fenced=False, received=0)
-        self.resign()
-        return number
-
-    def beat(self, drained: float) -> float:
-        worker = self._enlisted()
-        self._worker = replace(worker, seen=self.now(), drained=max(drained, worker.drained))
-        return self._worker.seen
-
-    def _enlisted(self) -> Worker:
-        if self._worker is None:
-            raise Fenced(FENCED)
-        return self._worker
-
-    def retire(self) -> None:
-        self.resign()
-        self._worker = None
-
-    def workers(self) -> list[Worker]:
-        """The worker, if it enlisted with this object: other processes do not see it."""
-        return [] if self._worker is None else [replace(self._worker, leads=self._leads)]
-
-    def lead(self, seconds: float) -> int | None:  # noqa: ARG002 - nobody else wants the lease
-        self._enlisted()
-        if not self._leads:
-            self._leads, self._receipts = True, None
-            self._epoch += 1
-        return self._epoch
-
-    def resign(self) -> None:
-        self._leads, self._receipts = False, None
-
-    def fence(self, silent_seconds: float) -> list[Worker]:  # noqa: ARG002
-        return []
-
-    def fresh_receipts(self) -> list[ReceiptBatch]:
-        rows, self._receipts = self._receipts or [], []
-        return receipt_batches(rows)
-
-    def queue_answers(self, answers: Sequence[tuple[str, bytes]]) -> None:
-        """In memory, at most `MOST_ANSWERS`. A device waits for the answer only for seconds, on the
-        connection on which it asked: after a crash nobody would receive it. What the answer is
-        about, the withdrawal, is in the file."""
-        for topic, payload in answers:
-            self._answered += 1
-            self._answers[self._answered] = QueuedAnswer(self._answered, topic, payload)
-            self._answers.pop(self._answered - MOST_ANSWERS, None)
-
-    def queued_answers(self, limit: int) -> list[QueuedAnswer]:
-        return list(islice(self._answers.values(), limit))
-
-    def drop_answers(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            self._answers.pop(number, None)
 
 
 # --- which devices an open round has -------------------------------------------------------------

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector.errors import StorageFailure
-from collector.store.common import INDEX, TABLES, Row, Table, condition
+from collector.store.common import INDEX, TABLES, WORKER_TABLES, Row, Table, condition
 from protocol_spec.programs.system import open_private
 
 # sqlite-utils loads pandas wherever it is installed, to accept its tables: 0.4 seconds at every
@@ -42,15 +42,20 @@ _BUSY: Final = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}"
 
 _TYPES: Final = {
     "integer": "INTEGER", "bigint": "INTEGER", "smallint": "INTEGER", "boolean": "INTEGER",
-    "text": "TEXT", "bytea": "BLOB", "''": "x''",
+    "bytea": "BLOB", "''": "x''", "double precision": "REAL", "CREATE TABLE": "CREATE TEMP TABLE",
+    "bigserial PRIMARY KEY": "INTEGER PRIMARY KEY AUTOINCREMENT",
 }  # fmt: skip
 
 
 def _statement(name: str, table: Table) -> str:
     """A table of the hot path needs no rowid; sqlite-utils, which has the others, needs one."""
-    words = re.split(r"(\b\w+\b|'')", table.ddl(name, shared=False))
-    kind = "WITHOUT ROWID, STRICT" if table.hot else "STRICT"
-    return f"{''.join(_TYPES.get(word, word) for word in words)} {kind};\n"
+    made = _translated(table.ddl(name, shared=False)).replace("TEMP ", "")
+    return f"{made} {'WITHOUT ROWID, STRICT' if table.hot else 'STRICT'};\n"
+
+
+def _translated(ddl: str) -> str:
+    words = "|".join(rf"\b{word}\b" if word[0].isalpha() else word for word in _TYPES)
+    return re.sub(words, lambda found: _TYPES[found[0]], ddl)
 
 
 # Reports of open rounds, in the order in which they came; they live until their round is sealed.
@@ -69,6 +74,7 @@ CREATE TABLE report (
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """
+IN_MEMORY: Final = f"PRAGMA temp_store = MEMORY; {_translated(WORKER_TABLES)}"
 
 
 def report_id(campaign: int, number: int, place: int) -> int:
@@ -85,7 +91,9 @@ class SqliteDatabase:
     """A database file, open. Ordinary tables are sqlite-utils'; inside a transaction of ours it
     uses savepoints, so that `transaction` alone decides what is committed."""
 
-    def __init__(self, path: Path, *, read_only: bool, connect: Connect) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool, connect: Connect, now: Callable[[], float]
+    ) -> None:
         self.path = path
         self._log = path.with_name(f"{path.name}-wal")
         self._unwiped = not read_only  # the log of a process that was killed may hold reports
@@ -93,6 +101,8 @@ class SqliteDatabase:
         other = f". Nothing was changed; {step}, or choose another directory with --data-dir"
         with _explained(path, "used", other):
             db = _open_to_read(path, connect) if read_only else _open_to_write(path, connect)
+        db.create_function("now", 0, now)
+        self.lost = 0
         self.execute = db.execute
         self.executemany = db.executemany
         self.close = db.close
@@ -182,6 +192,7 @@ def _all_or_nothing(execute: Callable[[str], object]) -> Iterator[None]:
 
 def _open_to_read(path: Path, connect: Connect = sqlite3.connect) -> sqlite3.Connection:
     db = connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    db.executescript(IN_MEMORY)
     db.execute(_BUSY)
     check_schema(db)
     return db
@@ -190,6 +201,7 @@ def _open_to_read(path: Path, connect: Connect = sqlite3.connect) -> sqlite3.Con
 def _open_to_write(path: Path, connect: Connect) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = connect(path, isolation_level=None, timeout=BUSY_SECONDS)
+    db.executescript(IN_MEMORY)
     is_new = _is_empty(db)
     if not is_new:
         check_schema(db)  # before anything is changed

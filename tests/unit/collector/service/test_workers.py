@@ -244,7 +244,7 @@ LONG = int(TIMING.fence_seconds + TIMING.lease_seconds) + 5
 class Unfenced(PostgresStore):
     """A store that lets whoever led once go on as if it still did."""
 
-    def check_leading(self) -> None:
+    def _check_leading(self) -> None:
         return
 
 

@@ -12,8 +12,9 @@ import pytest
 from collector.errors import Fenced, NotLeading
 from collector.records import Campaign
 from collector.store import ReceiptBatch, ReceiptKind, Store
+from collector.store.common import MOST_ANSWERS
 from collector.store.postgres import PostgresStore
-from collector.store.sqlite import MOST_ANSWERS, SqliteStore
+from collector.store.sqlite import SqliteStore
 from protocol_spec import Outcome
 from tests.support.collector import FIRST, candidate, counts_of, seal, three_questions
 from tests.support.databases import new_schema, snapshot
@@ -264,8 +265,8 @@ def test_nobody_contests_the_only_worker(alone: SqliteStore) -> None:
             attempt()
     assert alone.enlist("only") == 1
     assert alone.workers()[0].leads is False
-    epoch = alone.lead(-1)
-    assert epoch == alone.lead(-1) == 1
+    epoch = alone.lead(LONG)
+    assert epoch == alone.lead(LONG) == 1
     assert alone.beat(5.0) < alone.beat(4.0) < alone.now()
     assert alone.fence(-1) == []
     (worker,) = alone.workers()
