@@ -11,11 +11,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import needs  # noqa: F401 - first: it explains what is not installed
+
+# isort: split
 import click
 import numpy as np
 
@@ -43,83 +46,23 @@ from protocol_spec.estimation import (
 )
 from protocol_spec.mechanisms import Hashed, Nested, Once, change_log_ratio
 
-
-class Compared(NamedTuple):
-    """A number of the code and the reference's; `difference` is relative, or absolute at 0."""
-
-    name: str
-    got: float
-    wanted: float
-
-    @property
-    def difference(self) -> float:
-        error = abs(self.got - self.wanted)
-        if math.isnan(error):
-            return float("inf")
-        return error / abs(self.wanted) if self.wanted else error
+Entry = Mapping[str, Any]
+Said = dict[str, Any]  # what the code says of an entry, in the shape and by the names of the entry
+KINDS: Final[dict[str, tuple[frozenset[str], Callable[[Entry], Said]]]] = {}
+NOT_OURS: Final = {"linked_tables"}  # estimators that keep each device's reports together
 
 
-def same(name: str, got: object, wanted: object) -> Compared:
-    """For what is equal or not: a word, or an integer to its last digit."""
-    return Compared(name, 0.0 if got == wanted else float("inf"), 0.0)
+def kind(name: str, given: str) -> Callable[[Callable[[Entry], Said]], Callable[[Entry], Said]]:
+    """Declare how entries of a kind are worked out, and which of their fields are `given`."""
+
+    def declare(say: Callable[[Entry], Said]) -> Callable[[Entry], Said]:
+        KINDS[name] = frozenset(given.split()), say
+        return say
+
+    return declare
 
 
-class Entry:
-    """The fields of a JSON object, and which of them have been read."""
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        if not isinstance(fields, Mapping):
-            raise TypeError("an entry is an object with named fields")
-        self._fields = fields
-        self._seen: set[str] = set()
-        self._inner: list[Entry] = []
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._fields:
-            raise ValueError(f"the field {name!r} is missing")
-        self._seen.add(name)
-        return self._fields[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._fields
-
-    def number(self, name: str) -> float:
-        """A number, or its digits as text."""
-        return float(self[name])
-
-    def get(self, name: str, default: Any) -> Any:
-        return self[name] if name in self._fields else default
-
-    def inner(self, name: str) -> Entry:
-        """A field that is an object itself."""
-        return self._watched(Entry(self[name]))
-
-    def each(self, name: str) -> list[Entry]:
-        """A field that is a list of objects."""
-        return [self._watched(Entry(fields)) for fields in self[name]]
-
-    def _watched(self, entry: Entry) -> Entry:
-        self._inner.append(entry)
-        return entry
-
-    def matching(self, pattern: str) -> Iterator[tuple[str, re.Match[str]]]:
-        """Fields whose whole name fits a pattern."""
-        for name in self._fields:
-            match = re.fullmatch(pattern, name)
-            if match:
-                yield name, match
-
-    def unseen(self) -> set[str]:
-        """Fields that have not been read; texts are remarks."""
-        own = {
-            name
-            for name, value in self._fields.items()
-            if name not in self._seen and not isinstance(value, str)
-        }
-        return own.union(*(entry.unseen() for entry in self._inner))
-
-
-# --- Probabilities, privacy loss over time, variances, thresholds, feasibility and the choice.
+# --- probabilities, privacy loss over time, variances, thresholds, feasibility and the choice ----
 
 
 ANY_K: Final = 8  # for unary protocols, whose probabilities do not depend on k
@@ -128,210 +71,204 @@ PROBABILITIES: Final = ("p1", "q1", "p2", "q2", "ps", "qs")
 
 def calibrated(entry: Entry) -> Calibration:
     """The calibration that an entry is about, in the words of either format."""
-    protocol, k = entry["protocol"], int(entry.get("k", ANY_K))
+    protocol = entry["protocol"]
     method = entry.get("method", "paper" if protocol.endswith("-paper") else "exact")
     names = ("einf", "e1") if "einf" in entry else ("eps_inf", "eps_1")
-    eps_inf, eps_1 = (entry.number(name) for name in names)
+    eps_inf, eps_1 = (float(entry[name]) for name in names)
     return calibrate(
-        protocol.removesuffix("-paper"), k=k, eps_inf=eps_inf, eps_1=eps_1, method=method
+        protocol.removesuffix("-paper"),
+        k=int(entry.get("k", ANY_K)),
+        eps_inf=eps_inf,
+        eps_1=eps_1,
+        method=method,
     )
 
 
-def protocols(entry: Entry) -> Iterator[Compared]:
+def parts(source: object, *names: str) -> Said:
+    return {name: getattr(source, name) for name in names}
+
+
+@kind("protocols", "protocol k einf e1")
+def protocols(entry: Entry) -> Said:
     """Names of variances say at which frequency: f025 is 0.25, f0 is 0."""
     c = calibrated(entry)
-    yield from _probabilities(entry, c, PROBABILITIES)
-    ratio = float((c.exact.p2 / c.exact.q2).ln())
-    yield Compared("ln p2/q2", ratio, entry.number("eps2_ln_p2_over_q2"))
-    yield Compared("eps_1", c.single_report_epsilon, entry.number("eps1_true"))
-    for t, wanted in entry["eps_t"].items():
-        yield Compared(f"eps_{t}", c.epsilon_after(int(t)), wanted)
-    yield Compared("Var*", c.variance(1), entry.number("var_star_n1"))
-    total = c.device_variance(True) + (c.k - 1) * c.device_variance(False)
-    yield Compared("total MSE", total, entry.number("total_mse_n1"))
-    for name, found in entry.matching(r"var_(fixed|super|pooled)_f(\d)(\d*)_n1"):
-        kind, f = found[1], float(f"{found[2]}.{found[3] or '0'}")
-        rounds = entry[name].items() if kind == "pooled" else [("1", entry[name])]
-        for t, wanted in rounds:
-            got = c.variance(1, f) if kind == "super" else c.pooled_variance(1, int(t), f)
-            yield Compared(f"{name}[{t}]", got, wanted)
+    said = parts(c, *PROBABILITIES) | {
+        "eps2_ln_p2_over_q2": float((c.exact.p2 / c.exact.q2).ln()),
+        "eps1_true": c.single_report_epsilon,
+        "eps_t": {t: c.epsilon_after(int(t)) for t in entry["eps_t"]},
+        "var_star_n1": c.variance(1),
+        "total_mse_n1": c.device_variance(True) + (c.k - 1) * c.device_variance(False),
+    }
+    for name in entry:
+        if found := re.fullmatch(r"var_(fixed|super|pooled)_f(\d)(\d*)_n1", name):
+            f = float(f"{found[2]}.{found[3] or '0'}")
+            if found[1] == "pooled":
+                said[name] = {t: c.pooled_variance(1, int(t), f) for t in entry[name]}
+            else:
+                said[name] = c.variance(1, f) if found[1] == "super" else c.pooled_variance(1, 1, f)
+    return said
 
 
-def _probabilities(entry: Entry, c: Calibration, names: tuple[str, ...]) -> Iterator[Compared]:
-    for name in names:
-        yield Compared(name, getattr(c, name), entry.number(name))
+@kind("feasibility", "einf")
+def feasibility(entry: Entry) -> Said:
+    names = (("loue_max_e1", "L-OUE"), ("lsoue_max_e1", "L-SOUE"))
+    return {name: largest_eps_1(p, eps_inf=float(entry["einf"])) for name, p in names}
 
 
-def feasibility(entry: Entry) -> Iterator[Compared]:
-    eps_inf = entry.number("einf")
-    for name, protocol in (("loue_max_e1", "L-OUE"), ("lsoue_max_e1", "L-SOUE")):
-        yield Compared(name, largest_eps_1(protocol, eps_inf=eps_inf), entry.number(name))
+@kind("thresholds", "protocol k einf e1")
+def nearest_thresholds(entry: Entry) -> Said:
+    """The reference rounds to the nearest at the epsilons, the code to more noise below them."""
+    return {"thresholds_2_64": [float(t) for t in thresholds(calibrated(entry))]}
 
 
-def nearest_thresholds(entry: Entry) -> Iterator[Compared]:
-    """The reference rounds to the nearest at the epsilons, the code to more noise below them.
-
-    They are compared as probabilities, in units of 1: one of nearly 0 has few digits at 2^-64.
-    """
-    for name, ours, theirs in zip(
-        PROBABILITIES, thresholds(calibrated(entry)), entry["thresholds_2_64"]
-    ):
-        yield Compared(name, 1.0 + (ours - int(theirs)) / 2.0**64, 1.0)
-
-
-def longitudinal(entry: Entry) -> Iterator[Compared]:
+@kind("longitudinal", "protocol k eps_inf eps_1 method")
+def longitudinal(entry: Entry) -> Said:
     c = calibrated(entry)
-    yield from _probabilities(entry, c, PROBABILITIES)
-    yield from _at_frequencies(entry, c)
-    for t, wanted in entry["epsilon_after"].items():
-        yield Compared(f"epsilon_after({t})", c.epsilon_after(int(t)), float(wanted))
-    for t, wanted in entry["pooled_variance"].items():
-        yield Compared(f"pooled_variance({t})", c.pooled_variance(1, int(t), 0.25), float(wanted))
-    yield same("thresholds", [str(t) for t in thresholds(c)], entry["thresholds"])
+    return parts(c, *PROBABILITIES) | {
+        "variance": [c.variance(1, f) for f in (0.0, 0.25)],
+        "epsilon_after": {t: c.epsilon_after(int(t)) for t in entry["epsilon_after"]},
+        "pooled_variance": {
+            t: c.pooled_variance(1, int(t), 0.25) for t in entry["pooled_variance"]
+        },
+        "thresholds": [str(t) for t in thresholds(c)],
+    }
 
 
-def one_time(entry: Entry) -> Iterator[Compared]:
-    c = calibrate_once(entry["protocol"], k=entry["k"], epsilon=entry.number("epsilon"))
-    yield from _probabilities(entry, c, ("p1", "q1"))
-    yield from _at_frequencies(entry, c)
+@kind("one_time", "protocol k epsilon")
+def one_time(entry: Entry) -> Said:
+    c = calibrate_once(entry["protocol"], k=entry["k"], epsilon=float(entry["epsilon"]))
+    return {**parts(c, "p1", "q1"), "variance": [c.variance(1, f) for f in (0.0, 0.25)]}
 
 
-def _at_frequencies(entry: Entry, c: Calibration) -> Iterator[Compared]:
-    for f, wanted in zip((0.0, 0.25), entry["variance"]):
-        yield Compared(f"variance at {f}", c.variance(1, f), float(wanted))
+@kind("largest_eps_1", "protocol eps_inf")
+def largest(entry: Entry) -> Said:
+    return {"largest_eps_1": largest_eps_1(entry["protocol"], eps_inf=float(entry["eps_inf"]))}
 
 
-def largest(entry: Entry) -> Iterator[Compared]:
-    eps_inf = entry.number("eps_inf")
-    got = largest_eps_1(entry["protocol"], eps_inf=eps_inf)
-    yield Compared("largest_eps_1", got, entry.number("largest_eps_1"))
-
-
-def choice(entry: Entry) -> Iterator[Compared]:
+@kind("choice", "k eps_inf eps_1 method")
+def choice(entry: Entry) -> Said:
     budget = {name: entry[name] for name in ("k", "eps_inf", "eps_1", "method")}
-    yield same("chosen", choose(**budget).chosen.protocol, entry["chosen"])
+    return {"chosen": choose(**budget).chosen.protocol}
 
 
-# --- Intervals, projections, differences, means, and distribution functions.
+# --- intervals, projections, differences, means, and distribution functions ----------------------
 
 
-CONFIDENCE: Final = 0.95
+@kind("score_interval", "protocol k einf e1 n T fhat z")
+def uncorrected_interval(entry: Entry) -> Said:
+    c, raw = calibrated(entry), float(entry["fhat"])
+    v0, v1 = (c.device_variance(holds, entry["T"]) / entry["n"] for holds in (False, True))
+    low, high = score_interval([raw], v0, v1, z=float(entry["z"]))
+    centre = min(max(raw, 0.0), 1.0)
+    return {"V0": v0, "V1": v1, "centre_used": centre, "lo": float(low[0]), "hi": float(high[0])}
 
 
-def uncorrected_interval(entry: Entry) -> Iterator[Compared]:
-    c, rounds, n = calibrated(entry), int(entry["T"]), entry.number("n")
-    v0, v1 = (c.device_variance(holds, rounds) / n for holds in (False, True))
-    raw = entry.number("fhat")
-    low, high = score_interval([raw], v0, v1, z=entry.number("z"))
-    yield Compared("V0", v0, entry.number("V0"))
-    yield Compared("V1", v1, entry.number("V1"))
-    yield Compared("centre", min(max(raw, 0.0), 1.0), entry.number("centre_used"))
-    yield Compared("low", float(low[0]), entry.number("lo"))
-    yield Compared("high", float(high[0]), entry.number("hi"))
-
-
-def simplex_projection(entry: Entry) -> Iterator[Compared]:
-    got = project_to_simplex(entry["inp"])
-    for i, (ours, theirs) in enumerate(zip(got, entry["out"], strict=True)):
-        yield Compared(f"value {i}", float(ours), theirs)
+@kind("simplex_projection", "inp")
+def simplex_projection(entry: Entry) -> Said:
+    return {"out": project_to_simplex(entry["inp"]).tolist()}
 
 
 def _pooled(entry: Entry, fleet: int | None = None) -> Estimate:
     """With no counts yet: errors depend on who reported how often, not on what."""
     c = calibrated(entry)
-    counts, weights = np.zeros(c.k, dtype=np.int64), entry.get("weights", "reports")
-    rows = counts if weights == "reports" else np.zeros((len(entry["reports"]), c.k), np.int64)
+    weights = entry.get("weights", "reports")
+    counts = np.zeros(c.k if weights == "reports" else (len(entry["reports"]), c.k), dtype=np.int64)
     return estimate_pooled(
-        rows, entry["reports"], entry["devices"], c, weights=weights, fleet=fleet
+        counts, entry["reports"], entry["devices"], c, weights=weights, fleet=fleet
     )
 
 
-def linear_functionals(entry: Entry) -> Iterator[Compared]:
+@kind("linear_functionals", "protocol k eps_inf eps_1 weights reports devices f")
+def linear_functionals(entry: Entry) -> Said:
     f = np.array(entry["f"], dtype=np.float64)
     estimated = replace(_pooled(entry), raw=f)
-    yield Compared("A", estimated.moments.base, entry.number("A"))
-    yield Compared("B", estimated.moments.base_slope, entry.number("B"))
-    yield Compared("dilution", estimated.dilution, entry.number("dilution"))
-    yield Compared("n_eff", estimated.n_eff, entry.number("n_eff"))
-    for name, found in entry.matching(r"difference_(\d+)_(\d+)"):
-        got = difference(estimated, int(found[1]), int(found[2]))
-        yield from _contrast(name, got, entry.inner(name))
-    for name, found in entry.matching(r"mean_of_midpoints_on_(\d+)_(\d+)"):
-        edges = np.linspace(float(found[1]), float(found[2]), f.size + 1).tolist()
-        yield from _contrast(name, mean(estimated, midpoints(edges)), entry.inner(name))
-    yield from _distribution(estimated, entry.each("cdf"))
-    for name, _ in entry.matching(r"fleet.*"):
-        fleet = entry.inner(name)
-        dilution = _pooled(entry, int(fleet["size"])).dilution
-        yield Compared(name, dilution, fleet.number("dilution"))
+    said: Said = {
+        "A": estimated.moments.base,
+        "B": estimated.moments.base_slope,
+        "cdf": [_below(estimated, edge["edge"]) for edge in entry["cdf"]],
+        **parts(estimated, "dilution", "n_eff"),
+    }
+    for name in entry:
+        if found := re.fullmatch(r"difference_(\d+)_(\d+)", name):
+            said[name] = _contrast(difference(estimated, int(found[1]), int(found[2])))
+        elif found := re.fullmatch(r"mean_of_midpoints_on_(\d+)_(\d+)", name):
+            edges = np.linspace(float(found[1]), float(found[2]), f.size + 1).tolist()
+            said[name] = _contrast(mean(estimated, midpoints(edges)))
+        elif name.startswith("fleet"):
+            size = entry[name]["size"]
+            said[name] = {"size": size, "dilution": _pooled(entry, size).dilution}
+    return said
 
 
-def _contrast(name: str, got: Contrast, entry: Entry) -> Iterator[Compared]:
-    for part in ("value", "privacy_variance", "sampling_variance"):
-        yield Compared(f"{name}.{part}", getattr(got, part), entry.number(part))
+def _contrast(got: Contrast) -> Said:
+    return parts(got, "value", "privacy_variance", "sampling_variance")
 
 
-def _distribution(estimated: Estimate, edges: list[Entry]) -> Iterator[Compared]:
-    """By its own formula, and as the weighted sum that it is."""
-    got = cdf(estimated)
-    for entry in edges:
-        j = int(entry["edge"])
-        yield Compared(f"cdf[{j}].value", float(got.values[j - 1]), entry.number("value"))
-        below = (np.arange(estimated.raw.size) < j).astype(np.float64)
-        yield from _contrast(f"contrast[{j}]", contrast(estimated, below), entry)
+def _below(estimated: Estimate, edge: int) -> Said:
+    """A share by its own formula, and the variances of the weighted sum that it is."""
+    below = (np.arange(estimated.raw.size) < edge).astype(np.float64)
+    value = float(cdf(estimated).values[edge - 1])
+    return {**_contrast(contrast(estimated, below)), "edge": edge, "value": value}
 
 
-def skew_corrected_intervals(entry: Entry) -> Iterator[Compared]:
+@kind(
+    "skew_corrected_intervals",
+    "protocol k eps_inf eps_1 weights reports devices comparisons confidence",
+)
+def skew_corrected_intervals(entry: Entry) -> Said:
     moments = _pooled(entry).moments
-    confidence = float(entry.get("confidence", CONFIDENCE))
-    z = critical_value(confidence, int(entry["comparisons"]))
-    yield Compared("z", z, entry.number("z"))
-    for point in entry.each("moments"):
-        f = np.array([point.number("f")])
-        yield Compared("variance", float(moments.variance(f)[0]), point.number("variance"))
-        yield Compared("skewness", float(moments.skewness(f)[0]), point.number("skewness"))
-    intervals = entry.each("intervals")
-    low, high = skew_corrected_interval([i.number("raw") for i in intervals], moments, z=z)
-    for interval, below, above in zip(intervals, low, high):
-        yield Compared("low", float(below), interval.number("low"))
-        yield Compared("high", float(above), interval.number("high"))
+    z = critical_value(entry.get("confidence", 0.95), entry["comparisons"])
+    at = [point["f"] for point in entry["moments"]]
+    raw = [interval["raw"] for interval in entry["intervals"]]
+    known = (moments.variance(np.array(at)), moments.skewness(np.array(at)))
+    return {
+        "z": z,
+        "moments": _table(("f", "variance", "skewness"), at, *known),
+        "intervals": _table(
+            ("raw", "low", "high"), raw, *skew_corrected_interval(raw, moments, z=z)
+        ),
+    }
 
 
-# --- One round for life, two cells, and nested reports.
+def _table(names: tuple[str, ...], *columns: Any) -> list[Said]:
+    return [dict(zip(names, map(float, row))) for row in zip(*columns, strict=True)]
 
 
-def nested(entry: Entry) -> Iterator[Compared]:
-    levels = entry.each("levels")
-    schedule = [level.number("eps") for level in levels]
-    got = Nested.calibrate(entry["protocol"], k=int(entry["k"]), schedule=schedule)
-    for number, (level, alone) in enumerate(zip(levels, got.levels), start=1):
-        yield same("level", number, level["level"])
-        yield Compared("p", alone.p1, level.number("p"))
-        yield Compared("q", alone.q1, level.number("q"))
-        yield Compared("variance at 0", alone.device_variance(False), level.number("n_var_at_0"))
-        if "from_level_above" in level:
-            above = level.inner("from_level_above")
-            for name, probability in zip("pq", got.steps(Decimal)[number - 1]):
-                yield Compared(f"step {name}", float(probability), above.number(name))
+# --- one round for life, two cells, and nested reports --------------------------------------------
 
 
-def loloha(entry: Entry) -> Iterator[Compared]:
-    budget = {name: entry.number(name) for name in ("eps_inf", "eps_1")}
-    hashed = Hashed.calibrate(k=ANY_K, cells=int(entry["g"]), **budget)
+@kind("nested", "protocol k")
+def nested(entry: Entry) -> Said:
+    schedule = [float(level["eps"]) for level in entry["levels"]]
+    got = Nested.calibrate(entry["protocol"], k=entry["k"], schedule=schedule)
+    levels: list[Said] = [
+        {"level": number, "eps": eps, "p": c.p1, "q": c.q1, "n_var_at_0": c.device_variance(False)}
+        for number, (eps, c) in enumerate(zip(schedule, got.levels), start=1)
+    ]
+    for level, step in zip(levels[:-1], got.steps(Decimal)):
+        level["from_level_above"] = dict(zip("pq", map(float, step)))
+    return {"levels": levels}
+
+
+@kind("loloha", "g eps_inf eps_1")
+def loloha(entry: Entry) -> Said:
+    hashed = Hashed.calibrate(
+        k=ANY_K, cells=entry["g"], eps_inf=entry["eps_inf"], eps_1=entry["eps_1"]
+    )
     one = _static(hashed, 1)
-    for name in ("p1", "q1", "p2", "q2", "ps"):
-        yield Compared(name, getattr(hashed.cell, name), entry.number(name))
-    yield Compared("qs", float(hashed.exact.q1), entry.number("qs"))
-    yield Compared("variance at 0", one.v0, entry.number("n_var_at_0"))
-    yield Compared("closed form at 0", one.v0, entry.number("closed_form_at_0"))
-    yield Compared("variance, holder", one.v1, entry.number("n_var_holder"))
-    for name, found in entry.matching(r"n_var_at_0_pooled_(\d+)"):
-        yield Compared(name, _static(hashed, int(found[1])).v0, entry.number(name))
-    memo = _static(hashed, 10**18).v0  # that many reports reveal the memo
-    yield Compared("variance at 0, memo", memo, entry.number("n_var_at_0_memo"))
-    yield Compared("ledger", hashed.lifetime_epsilon, entry.number("largest_ledger"))
-    for name in ("change_seen", "change_seen_if_cells_differ"):
-        yield Compared(name, getattr(hashed, name), entry.number(name))
+    said = parts(hashed.cell, "p1", "q1", "p2", "q2", "ps") | {
+        **parts(hashed, "change_seen", "change_seen_if_cells_differ"),
+        "qs": float(hashed.exact.q1),
+        "n_var_at_0": one.v0,
+        "closed_form_at_0": one.v0,
+        "n_var_holder": one.v1,
+        "n_var_at_0_memo": _static(hashed, 10**18).v0,  # that many reports reveal the memo
+        "largest_ledger": hashed.lifetime_epsilon,
+    }
+    for name in entry:
+        if found := re.fullmatch(r"n_var_at_0_pooled_(\d+)", name):
+            said[name] = _static(hashed, int(found[1])).v0
+    return said
 
 
 def _static(hashed: Hashed, reports: int) -> Estimate:
@@ -339,131 +276,106 @@ def _static(hashed: Hashed, reports: int) -> Estimate:
     return estimate_pooled(np.zeros((1, hashed.k), np.int64), [reports], [1], hashed)
 
 
-def change_log_ratio_two_cells(entry: Entry) -> Iterator[Compared]:
-    eps_inf, eps_1 = entry.number("eps_inf"), entry.number("eps_1")
-    cell = calibrate("L-GRR", k=2, eps_inf=eps_inf, eps_1=eps_1)
-    got = change_log_ratio(cell, int(entry["reports"]))
-    yield Compared("log-ratio", got, entry.number("value"))
+@kind("change_log_ratio_two_cells", "eps_inf eps_1 reports")
+def change_log_ratio_two_cells(entry: Entry) -> Said:
+    cell = calibrate("L-GRR", k=2, eps_inf=entry["eps_inf"], eps_1=entry["eps_1"])
+    return {"value": change_log_ratio(cell, entry["reports"])}
 
 
-def rounds_for_life(entry: Entry) -> Iterator[Compared]:
+@kind("rounds_for_life", "k eps devices rounds each window f")
+def rounds_for_life(entry: Entry) -> Said:
     once = Once.calibrate(
-        k=int(entry["k"]),
-        epsilon=entry.number("eps"),
-        rounds=int(entry["rounds"]),
-        each=int(entry["each"]),
+        k=entry["k"], epsilon=entry["eps"], rounds=entry["rounds"], each=entry["each"]
     )
-    devices, window, f = int(entry["devices"]), int(entry["window"]), entry.number("f")
-    yield same("protocol", once.calibration.protocol, entry["protocol"])
-    yield Compared("p", once.calibration.p1, entry.number("p"))
-    yield Compared("q", once.calibration.q1, entry.number("q"))
-    expected = once.expected_reports(devices, window)
-    yield Compared("expected reports", expected, entry.number("expected_reports"))
-    for name, got in zip(("privacy", "sampling"), once.window_variance(devices, window, f)):
-        yield Compared(f"{name} variance", got, entry.number(f"{name}_variance"))
-    yield Compared("ledger", once.lifetime_epsilon, entry.number("ledger"))
+    devices, window = entry["devices"], entry["window"]
+    privacy, sampling = once.window_variance(devices, window, entry["f"])
+    return {
+        "protocol": once.calibration.protocol,
+        "p": once.calibration.p1,
+        "q": once.calibration.q1,
+        "expected_reports": once.expected_reports(devices, window),
+        "privacy_variance": privacy,
+        "sampling_variance": sampling,
+        "ledger": once.lifetime_epsilon,
+    }
 
 
-KINDS: Final[dict[str, Callable[[Entry], Iterator[Compared]]]] = {
-    "protocols": protocols,
-    "feasibility": feasibility,
-    "thresholds": nearest_thresholds,
-    "longitudinal": longitudinal,
-    "one_time": one_time,
-    "largest_eps_1": largest,
-    "choice": choice,
-    "score_interval": uncorrected_interval,
-    "simplex_projection": simplex_projection,
-    "linear_functionals": linear_functionals,
-    "skew_corrected_intervals": skew_corrected_intervals,
-    "nested": nested,
-    "loloha": loloha,
-    "change_log_ratio_two_cells": change_log_ratio_two_cells,
-    "rounds_for_life": rounds_for_life,
-}
-NOT_OURS: Final = {"linked_tables"}  # estimators that keep each device's reports together
+# --- comparing ------------------------------------------------------------------------------------
 
-
-# --- the command
 
 LARGEST: Final = 1e-12
+Difference = tuple[str, float, object, object]  # where, how much, the code's, the reference's
 
 
-class Unreadable(Exception):
-    """A file, or an entry, is not what it should be; the text says where and what to do."""
+def compared(got: Any, wanted: Any, place: str = "") -> Iterator[Difference]:
+    """Every number and word of the reference next to the code's; both have the same fields."""
+    if isinstance(got, dict):
+        for name in got.keys() - wanted.keys():
+            raise ValueError(f"the field {name!r} is missing")
+        for name, inner in wanted.items():
+            if name in got:
+                yield from compared(got[name], inner, f"{place}.{name}".lstrip("."))
+            elif not isinstance(inner, str):  # a text is a remark
+                raise ValueError(f"unknown field {name!r}")
+    elif isinstance(got, list):
+        for i, pair in enumerate(zip(got, wanted, strict=True)):
+            yield from compared(*pair, f"{place}[{i}]")
+    elif isinstance(got, float):
+        error = abs(got - float(wanted)) / (abs(float(wanted)) or 1.0)
+        yield place, math.inf if math.isnan(error) else error, got, wanted
+    else:  # a word, or an integer to its last digit
+        yield place, 0.0 if got == wanted else math.inf, got, wanted
 
 
-@dataclass
-class Verdict:
-    """What became of the entries of one kind in one file."""
+def check(name: str, entries: Any) -> tuple[str, list[str]]:
+    """Compare all entries of one kind; what to say of them, and what is wrong."""
+    if name in NOT_OURS:
+        return f"  {name:<28} not checked: the product has no such estimator", []
+    numbers, largest, faults = 0, 0.0, list[str]()
+    if name not in KINDS:
+        faults.append(f"unknown kind {name!r}; known are {', '.join(sorted(KINDS))}")
+    elif not isinstance(entries, list) or not entries:
+        faults.append(f"{name} is not a list of entries")
+    else:
+        for number, entry in enumerate(entries):
+            try:
+                for place, error, got, wanted in _one(name, entry):
+                    numbers, largest = numbers + 1, max(largest, error)
+                    if error > LARGEST:
+                        what = f"{place} is {got!r}, the reference says {wanted!r}"
+                        faults.append(f"{name}[{number}]: {what}")
+            except KeyError as error:
+                faults.append(f"{name}[{number}]: the field {error} is missing")
+            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+                faults.append(f"{name}[{number}] cannot be checked: {error}")
+    size = len(entries) if isinstance(entries, list) else 0
+    found = f"{size:>5} entries {numbers:>7} numbers   largest relative difference {largest:.2g}"
+    return f"  {name:<28} {found}", faults
 
-    kind: str
-    entries: int = 0
-    numbers: int = 0
-    largest: float = 0.0
-    faults: list[str] = field(default_factory=list)
-    skipped: bool = False  # the product has no such estimator
 
-    @property
-    def good(self) -> bool:
-        return self.skipped or (self.entries > 0 and not self.faults)
-
-    def line(self) -> str:
-        if not self.entries:
-            return f"  {self.kind:<28} not checked"
-        return (
-            f"  {self.kind:<28} {self.entries:>5} entries {self.numbers:>7} numbers   "
-            f"largest relative difference {self.largest:.2g}"
-        )
+def _one(name: str, entry: Any) -> Iterator[Difference]:
+    if not isinstance(entry, dict):
+        raise TypeError("an entry is an object with named fields")
+    given, say = KINDS[name]
+    said = say(entry)
+    wanted = {field: value for field, value in entry.items() if field not in given}
+    return compared(said, wanted)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The lists of entries in a file, by kind."""
+    """The lists of entries in a file, by kind. Anything else is a ValueError that says so."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Unreadable(f"{path} cannot be read: {error.strerror}") from None
+        raise ValueError(f"cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"{path} is not JSON: {error}") from None
+        raise ValueError(f"is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise Unreadable(f"{path} is not a file of reference values: it is not a JSON object")
-    kinds = {kind: value for kind, value in document.items() if not isinstance(value, str)}
+        raise ValueError("is not a file of reference values: it is not a JSON object")
+    kinds = {name: value for name, value in document.items() if not isinstance(value, str)}
     if not kinds:
-        raise Unreadable(f"{path} is not a file of reference values: it has no lists of entries")
+        raise ValueError("is not a file of reference values: it has no lists of entries")
     return kinds
-
-
-def check(kind: str, entries: Any) -> Verdict:
-    """Compare all entries of one kind."""
-    verdict = Verdict(kind)
-    if kind in NOT_OURS:
-        verdict.skipped = True
-    elif kind not in KINDS:
-        verdict.faults.append(f"unknown kind {kind!r}; known are {', '.join(sorted(KINDS))}")
-    elif not isinstance(entries, list) or not entries:
-        verdict.faults.append(f"{kind} is not a list of entries")
-    else:
-        for number, fields in enumerate(entries):
-            verdict.faults += (f"{kind}[{number}]: {fault}" for fault in _one(verdict, fields))
-    return verdict
-
-
-def _one(verdict: Verdict, fields: Any) -> Iterator[str]:
-    """Compare one entry; what is wrong with it."""
-    verdict.entries += 1
-    try:
-        entry = Entry(fields)
-        for compared in KINDS[verdict.kind](entry):
-            verdict.numbers += 1
-            verdict.largest = max(verdict.largest, compared.difference)
-            if not compared.difference <= LARGEST:
-                yield f"{compared.name} is {compared.got!r}, the reference says {compared.wanted!r}"
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        yield f"cannot be checked: {error}"
-    else:
-        unseen = sorted(entry.unseen())
-        if unseen:
-            yield f"unknown fields {', '.join(unseen)}"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -478,25 +390,20 @@ def main(ctx: click.Context, files: tuple[Path, ...]) -> None:
     for path in files:
         try:
             kinds = read(path)
-            click.echo(str(path))
-            verdicts = [check(kind, entries) for kind, entries in kinds.items()]
-        except Unreadable as error:
-            click.echo(f"error: {error}. Nothing in it was checked.", err=True)
+        except ValueError as error:
+            click.echo(f"error: {path} {error}. Nothing in it was checked.", err=True)
             good = False
-        else:
-            good = _print(verdicts) and good
+            continue
+        click.echo(str(path))
+        for name, entries in kinds.items():
+            line, faults = check(name, entries)
+            click.echo(line)
+            for fault in faults[:5]:
+                click.echo(f"    {fault}", err=True)
+            if len(faults) > 5:
+                click.echo(f"    … and {len(faults) - 5} more", err=True)
+            good = good and not faults
     ctx.exit(0 if good else 1)
-
-
-def _print(verdicts: list[Verdict]) -> bool:
-    """Print the verdicts; whether all of them are good."""
-    for verdict in verdicts:
-        click.echo(verdict.line())
-        for fault in verdict.faults[:5]:
-            click.echo(f"    {fault}", err=True)
-        if len(verdict.faults) > 5:
-            click.echo(f"    … and {len(verdict.faults) - 5} more", err=True)
-    return all(verdict.good for verdict in verdicts)
 
 
 if __name__ == "__main__":
