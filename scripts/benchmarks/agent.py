@@ -28,13 +28,12 @@ from collector.health import Heartbeat, Status
 from collector.records import Candidate
 from collector.settings import resolve
 from edge_client import EdgeClient, Policy
-from edge_client.clock import SystemClock
 from edge_client.daemon import Runner
 from edge_client.records import Queued
 from faults.proxy import Proxy
 from protocol_spec import BodyFormat, Manifest, Report, receipt_page
-from protocol_spec.schedule import Schedule
 from testbed import processes
+from testbed.agents import RoundClock
 from testbed.brokers import Nats, Tally
 from testbed.collector import CollectorProcess
 from testbed.processes import TestbedError, find_program, resident_bytes
@@ -326,7 +325,7 @@ def _metered(state: Path, asked: Manifest, broker: Nats) -> Iterator[_Metered]:
 def draw_time(directory: Path, draws: int = 200) -> Measurement:
     """One round's draw until it is durable, on this disk."""
     asked = manifest(4, period_seconds=60, rounds=1000)
-    clock = _RoundClock(asked.rounds)
+    clock = RoundClock(asked.rounds)
     times = []
     with EdgeClient(directory, clock=clock, policy=Policy(min_period=1)) as client:
         client.join(client.invitation(manifest=asked, broker="mqtt://localhost"), device="device")
@@ -338,20 +337,6 @@ def draw_time(directory: Path, draws: int = 200) -> Measurement:
             if not isinstance(drawn, Queued):
                 raise TypeError(f"nothing was drawn: {drawn}")
     return median_of("time per report", times, "ms", note=f"drawn and committed, {draws} times")
-
-
-class _RoundClock(SystemClock):
-    """A second into the round that `round` names."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self.round = 0
-
-    def wall(self) -> float:
-        return self._schedule.opens(self.round) + 1.0
-
-    def boot(self) -> str:
-        return f"boot {self.round}"
 
 
 # --- short commands ------------------------------------------------------------------------------

@@ -25,10 +25,12 @@ from statistics import median
 from typing import Any, Final, NamedTuple, Self
 
 from edge_client import EdgeClient, Policy
+from edge_client.clock import SystemClock
 from edge_client.records import Timing
 from protocol_spec import Manifest
 from protocol_spec.programs.invitation import ENDING, read_invitation
 from protocol_spec.programs.settings import Credentials
+from protocol_spec.schedule import Schedule
 from testbed.processes import Process, peak_memory_mib
 
 TURN_SECONDS: Final = 0.5  # between two turns of an agent, if the machine keeps up
@@ -178,6 +180,20 @@ class Device:
     @property
     def attribute(self) -> str:
         return self.client.find().attribute.name
+
+
+class RoundClock(SystemClock):
+    """A second into the round that `round` names."""
+
+    def __init__(self, schedule: Schedule, number: int = 0) -> None:
+        self._schedule = schedule
+        self.round = number
+
+    def wall(self) -> float:
+        return self._schedule.opens(self.round) + 1.0
+
+    def boot(self) -> str:
+        return f"boot {self.round}"
 
 
 def policy_for(manifest: Manifest) -> Policy:

@@ -100,14 +100,14 @@ def is_open(port: int, address: str = "127.0.0.1") -> bool:
         return False
 
 
-def peak_memory_mib() -> float:
-    """This process's largest resident size so far. Not `ru_maxrss`: that begins with the size of
+def peak_memory_mib(pid: int | str = "self") -> float:
+    """A process's largest resident size so far. Not `ru_maxrss`: that begins with the size of
     the parent, so a small child of a large parent would seem as large."""
-    return _kibibytes("self", "VmHWM") / 1024
+    return _kibibytes(pid, "VmHWM") / 1024
 
 
 def resident_bytes(pid: int) -> int:
-    return _kibibytes(str(pid), "VmRSS") * 1024
+    return _kibibytes(pid, "VmRSS") * 1024
 
 
 def cpu_seconds(pid: int) -> float:
@@ -121,7 +121,7 @@ def child_pids(pid: int) -> list[int]:
     return [int(child) for child in children.read_text(encoding="ascii").split()]
 
 
-def _kibibytes(process: str, field: str) -> int:
+def _kibibytes(process: int | str, field: str) -> int:
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     line = next(line for line in status.splitlines() if line.startswith(f"{field}:"))
     return int(line.split()[1])

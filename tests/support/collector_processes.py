@@ -69,12 +69,11 @@ from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Nats, leave
 from tests.support.campaigns import manifest
 from tests.support.databases import new_schema
-from tests.support.edge_processes import AgentProcess, run_command, wait_until
 from tests.support.network import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, paho, text
+from tests.support.processes import Logged, run_command, wait_until
 
 Message = tuple[str, bytes]
 ASK_AGAIN_SECONDS = 5.0
-PATIENCE_SECONDS: Final = 60.0
 
 
 # --- devices and onlookers at a real broker, made of plain paho -----------------------------------
@@ -226,22 +225,14 @@ def facts(*words: str | Path) -> Any:
     return json.loads(done.stdout)
 
 
-class CollectorProcess(AgentProcess):
-    """`allomfree-collector run`, its log collected line by line. Ended by its own process id."""
+class CollectorProcess(Logged):
+    """`allomfree-collector run`."""
 
     def __init__(
         self, data: Path, *flags: str, extra_environment: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(data, extra_environment=extra_environment)
         quietly = ("run", "--quiet", "--listen", "off", "--data-dir", str(data))
-        self.command = [*COLLECTOR, *quietly, *flags]
-
-
-def resident(pid: int) -> float:
-    """The most memory a process ever had, in MiB."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024
+        super().__init__([*COLLECTOR, *quietly, *flags], extra_environment)
 
 
 # --- a service that may kill itself at a step -----------------------------------------------------
@@ -302,25 +293,11 @@ class Options:
     stream: str | None = None
 
 
-class CollectorRun(AgentProcess):
+class CollectorRun(Logged):
     """A collector that runs, or ran: the program below with these options."""
 
     def __init__(self, options: Options) -> None:
-        super().__init__(Path(options.data))
-        self.command = [sys.executable, "-m", __name__, json.dumps(asdict(options))]
-
-    def wait_for_end(self) -> int:
-        """0, or minus the signal that killed it."""
-        return self.process.wait(PATIENCE_SECONDS)
-
-    def kill(self) -> None:
-        """kill -9."""
-        self.process.kill()
-        self.wait_for_end()
-
-    @property
-    def log(self) -> str:
-        return "\n".join(line["message"] for line in list(self.lines))
+        super().__init__([sys.executable, "-m", __name__, json.dumps(asdict(options))])
 
 
 class Launcher:

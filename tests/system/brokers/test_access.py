@@ -50,8 +50,8 @@ from tests.support.brokers import (
 )
 from tests.support.campaigns import manifest_text
 from tests.support.command_line import Cli
-from tests.support.edge_processes import wait_until
 from tests.support.harness import ROOT as REPOSITORY
+from tests.support.processes import wait_until
 
 KITCHEN, GARDEN, ATTIC, LOFT, TV = "kitchen", "garden", "attic", "loft", "Reader-tv"
 PREFIX = "homeassistant"

@@ -64,8 +64,8 @@ from tests.support.brokers import (
 from tests.support.campaigns import manifest_text
 from tests.support.collector import message as report_message
 from tests.support.command_line import Cli
-from tests.support.edge_processes import environment
 from tests.support.harness import QUICK_DISK, need
+from tests.support.processes import environment
 
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 MOSQUITTO, NATS = Setup("mosquitto", "password"), Setup("nats", "password")

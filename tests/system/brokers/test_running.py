@@ -24,6 +24,7 @@ from collector.health import OUTDATED, examine, fingerprint
 from collector.settings import Settings, resolve
 from protocol_spec import Manifest, Outcome, Topics, make_report
 from testbed.processes import free_port
+from tests.support.agents import edge
 from tests.support.brokers import (
     BOTH,
     NEEDS_MOSQUITTO,
@@ -44,7 +45,7 @@ from tests.support.collector_processes import (
     wait_until_open,
 )
 from tests.support.command_line import Cli, facts
-from tests.support.edge_processes import edge, wait_until
+from tests.support.processes import wait_until
 
 # --- configured while the collector runs (F9) ------------------------------------------------
 

@@ -12,6 +12,7 @@ from edge_client.agent import DeviceState
 from edge_client.language import LANGUAGES, in_language
 from edge_client.page import statement_page
 from protocol_spec import Manifest
+from tests.support.agents import EDGE, draw_now, edge, joined
 from tests.support.browser import (
     HARM,
     HOSTILE,
@@ -24,7 +25,7 @@ from tests.support.browser import (
 )
 from tests.support.campaigns import manifest_text, second_manifest
 from tests.support.edge import FakeClock, daily, draw_rounds, joined_agent
-from tests.support.edge_processes import EDGE, draw_now, edge, environment, joined
+from tests.support.processes import environment
 
 pytestmark = pytest.mark.slow
 

@@ -37,8 +37,8 @@ from tests.support.collector_processes import (
     send_quickly,
     wait_until_open,
 )
-from tests.support.edge_processes import wait_until
 from tests.support.network import PUBACK, PUBLISH, frame, text
+from tests.support.processes import wait_until
 
 K = 11
 HOUR = 3600

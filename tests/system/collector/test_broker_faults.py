@@ -24,6 +24,7 @@ from edge_client.link import connect as connect_agent
 from protocol_spec import Outcome
 from protocol_spec.programs.settings import Credentials, parse_broker
 from testbed.brokers import Broker, Mosquitto, Nats, publish, with_tls
+from testbed.processes import peak_memory_mib
 from tests.support.collector_processes import (
     Collection,
     CollectorRun,
@@ -34,15 +35,14 @@ from tests.support.collector_processes import (
     assert_each_once,
     facts,
     publication,
-    resident,
     retained,
     send_quickly,
     wait_until_open,
 )
-from tests.support.edge_processes import wait_until
 from tests.support.harness import need
 from tests.support.hostile import ATTACKS, Hostile
 from tests.support.network import CONNACK, PINGREQ, PUBACK, Peer, Proxy, Script, Wire, frame
+from tests.support.processes import wait_until
 
 DEVICES = 20
 FLOOD = 20_000
@@ -240,12 +240,12 @@ def test_a_flood_does_not_fill_the_memory(
     with Patient(tmp_path / "patient") as broker:
         first = launcher.start(collection.options(broker))
         wait_until_open(collection, broker.port)
-        before = resident(first.pid)
+        before = peak_memory_mib(first.pid)
         first.terminate()
         send_quickly(broker.port, [collection.report(i % DEVICES) for i in range(FLOOD)])
         second = launcher.start(collection.options(broker))
         wait_until(lambda: collection.store.received() >= FLOOD, timeout=120)
-        assert resident(second.pid) < before + 64
+        assert peak_memory_mib(second.pid) < before + 64
         wait_until(lambda: examine(collection.data).facts().get("received") == FLOOD)
         health = examine(collection.data).facts()
         assert second.terminate() == 0
@@ -309,10 +309,10 @@ def test_a_collector_outlives_every_attack_in_little_memory(
     with Peer(hostile) as peer:
         run = launcher.start(collection.options(peer, reconnect_longest=0.05))
         wait_until(lambda: len(hostile.left) < len(ATTACKS))
-        before = resident(run.pid)
+        before = peak_memory_mib(run.pid)
         wait_until(lambda: not hostile.left, timeout=120)
         collection.wait_for(DEVICES)
-        assert resident(run.pid) < before + EXTRA_MIB
+        assert peak_memory_mib(run.pid) < before + EXTRA_MIB
         assert run.said("it sent a SUBACK of") == 2
         run.kill()
     assert_each_once(collection.look(), DEVICES)
@@ -341,10 +341,10 @@ def test_a_long_message_is_refused_and_acknowledged_where_brokers_cannot_limit_i
     with Peer(old) as peer:
         run = launcher.start(collection.options(peer))
         run.wait_for("connected to")
-        before = resident(run.pid)
+        before = peak_memory_mib(run.pid)
         collection.wait_for(DEVICES)
         wait_until(lambda: len(acknowledged) == DEVICES + 1)
-        assert resident(run.pid) < before + EXTRA_MIB
+        assert peak_memory_mib(run.pid) < before + EXTRA_MIB
         run.kill()
     assert set(acknowledged) == {100, *range(1, DEVICES + 1)}
     assert_each_once(collection.look(), DEVICES)
@@ -360,12 +360,12 @@ def test_a_device_cannot_lock_the_collector_out_with_one_long_message(
     with Generous(tmp_path / "nats") as broker:
         run = launcher.start(collection.options(broker))
         wait_until_open(collection, broker.port)
-        before = resident(run.pid)
+        before = peak_memory_mib(run.pid)
         with Publisher(broker.port) as publisher:
             publisher.send([(collection.topics.report("kitchen-7"), bytes(8_000_000))])
         send(broker, collection)
         collection.wait_for(DEVICES)
-        assert resident(run.pid) < before + EXTRA_MIB
+        assert peak_memory_mib(run.pid) < before + EXTRA_MIB
         assert run.said("reports wait at the broker") == 0
         assert run.terminate() == 0
     assert_each_once(collection.look(), DEVICES)

@@ -21,6 +21,7 @@ from edge_client.__main__ import main as edge_main
 from protocol_spec import Manifest, Presence, Signature, State, Topics, decode_state, digest8
 from protocol_spec.programs import signing
 from testbed.brokers import Broker
+from tests.support.agents import AgentProcess, edge
 from tests.support.campaigns import manifest_text
 from tests.support.collector_processes import (
     ATTRIBUTE,
@@ -43,9 +44,9 @@ from tests.support.command_line import (
     undisturbed,
 )
 from tests.support.documents import PAGES, blocks, read
-from tests.support.edge_processes import AgentProcess, edge, environment, wait_until
 from tests.support.harness import ROOT, all_at_once
 from tests.support.hostile import TEXT_A, A
+from tests.support.processes import environment, wait_until
 
 HOUR = 3600
 PAST, NOW = 0, 1

@@ -26,8 +26,8 @@ from tests.support.collector_processes import (
     facts,
     wait_until_open,
 )
-from tests.support.edge_processes import wait_until
 from tests.support.network import Proxy
+from tests.support.processes import wait_until
 
 DEVICES = 40
 

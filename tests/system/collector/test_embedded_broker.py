@@ -37,8 +37,8 @@ from tests.support.collector_processes import (
     facts,
     wait_until_open,
 )
-from tests.support.edge_processes import environment, wait_until
 from tests.support.harness import has_ended
+from tests.support.processes import environment, wait_until
 
 DEVICES = 6
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from collector.data_dir import DeviceKey
 from collector.rounds.results import pooled_result, round_results
 from protocol_spec import Manifest, Outcome, Report, decode_report
 from testbed.brokers import Broker, Mosquitto
-from tests.support.agent_fleet import Fleet
+from tests.support.agents import Fleet
 from tests.support.collector_processes import (
     ACKNOWLEDGED,
     ATTRIBUTE,
@@ -43,8 +43,8 @@ from tests.support.collector_processes import (
     assert_one_outcome_each,
     wait_until_open,
 )
-from tests.support.edge_processes import environment, wait_until
 from tests.support.harness import ROOT, all_at_once
+from tests.support.processes import environment, wait_until
 
 DEVICES = 20
 LOST = (IN_MEMORY, IN_TRANSACTION)

@@ -37,8 +37,8 @@ from tests.support.collector_processes import (
 )
 from tests.support.command_line import operator
 from tests.support.documents import DEPLOY, rendered
-from tests.support.edge_processes import wait_until
 from tests.support.harness import path_of
+from tests.support.processes import wait_until
 
 DOWN = "AllomfreeCollectorDown"
 BOARD: dict[str, Any] = json.loads((DEPLOY / "grafana-dashboard.json").read_text(encoding="utf-8"))

@@ -22,6 +22,7 @@ from protocol_spec import (
 )
 from protocol_spec.limits import PAGE_TAGS
 from testbed.brokers import Broker
+from tests.support.agents import edge
 from tests.support.collector_processes import (
     COMMITTED,
     Collection,
@@ -35,7 +36,7 @@ from tests.support.collector_processes import (
     send_quickly,
     wait_until_open,
 )
-from tests.support.edge_processes import edge, wait_until
+from tests.support.processes import wait_until
 
 BITS = 8
 CROWD = PAGE_TAGS + 100

@@ -29,8 +29,8 @@ from testbed.processes import free_port
 from tests.support.brokers import ConfiguredBroker, Setup, SharedBrokers, plan
 from tests.support.command_line import Cli, cli, home
 from tests.support.databases import new_schema
-from tests.support.edge_processes import wait_until
 from tests.support.network import paho
+from tests.support.processes import wait_until
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from protocol_spec import Request, RequestKind, digest8, receipt_tag
 from testbed.brokers import Broker
 from tests.support.collector_processes import Launcher, Publisher, Site
 from tests.support.databases import snapshot
-from tests.support.edge_processes import wait_until
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.needs("postgres")
 MakeSite = Callable[..., Site]

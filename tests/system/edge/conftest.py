@@ -9,7 +9,6 @@ import pytest
 
 from testbed.brokers import AS_OURSELVES, BROKERS, Broker, Mosquitto, Nats
 from tests.support.harness import QUICK_DISK, need
-from tests.support.killable_agents import KillableAgents
 
 
 @contextmanager
@@ -63,10 +62,3 @@ def mosquitto(tmp_path: Path) -> Mosquitto:
     """mosquitto, not started yet."""
     need("mosquitto")
     return Mosquitto(tmp_path / "mosquitto")
-
-
-@pytest.fixture(scope="session")
-def agents(shared: Path) -> Iterator[KillableAgents]:
-    """Runs agents, each in a process of its own that may kill itself."""
-    with KillableAgents(shared / "agents.log") as running:
-        yield running

@@ -30,18 +30,12 @@ from protocol_spec import (
     decode_report,
 )
 from protocol_spec.programs.system import random_client_id
+from testbed.agents import RoundClock
 from testbed.brokers import Broker, Nats, Tally, leave
+from testbed.processes import peak_memory_mib
+from tests.support.agents import AgentProcess, draw_now, fresh_manifest, joined
 from tests.support.campaigns import manifest, second_manifest
-from tests.support.collector_processes import resident
 from tests.support.edge import QUICK, ROOMY, last_state, receipt, tick_until
-from tests.support.edge_processes import (
-    AgentProcess,
-    RoundClock,
-    draw_now,
-    fresh_manifest,
-    joined,
-    wait_until,
-)
 from tests.support.hostile import ATTACKS, Hostile
 from tests.support.network import (
     CONNACK,
@@ -56,6 +50,7 @@ from tests.support.network import (
     Wire,
     frame,
 )
+from tests.support.processes import wait_until
 
 WRITTEN_OFF = "the connection was lost"
 NONSENSE = 300
@@ -94,7 +89,7 @@ def many_queued(
 ) -> Iterator[tuple[Runner, Manifest, list[bytes], Path]]:
     """Rounds of an hour that are over, each with its report queued and not yet too late."""
     asked = manifest(first=int(time.time()) - count * 3600 - 5, grace=count * 7200)
-    config, clock = joined(state, asked, url), RoundClock(asked)
+    config, clock = joined(state, asked, url), RoundClock(asked.rounds)
     with EdgeClient(state, policy=ROOMY, clock=clock) as client:
         for clock.round in range(count):
             client.agent.draw(client.find(), lambda _: "wood")
@@ -382,9 +377,9 @@ def test_an_agent_survives_every_attack_in_little_memory(tmp_path: Path) -> None
         draw_now(tmp_path / "state")
         with AgentProcess(config, timing=AT_ONCE) as agent:
             wait_until(lambda: len(hostile.left) < len(ATTACKS))
-            before = resident(agent.pid)
+            before = peak_memory_mib(agent.pid)
             agent.wait_for("round 0 was counted", timeout=120)
-            assert resident(agent.pid) < before + EXTRA_MIB
+            assert peak_memory_mib(agent.pid) < before + EXTRA_MIB
             assert agent.said("the broker broke the rules of MQTT: it sent a SUBACK of") == 2
             assert agent.is_running
     assert hostile.left == []

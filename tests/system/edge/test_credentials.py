@@ -12,10 +12,10 @@ import pytest
 from edge_client import Credentials, EdgeClient
 from protocol_spec import Topics
 from testbed.brokers import Broker, Nats
+from tests.support.agents import AgentProcess, edge
 from tests.support.brokers import FAULTS, Files, tls_broker
 from tests.support.campaigns import manifest, second_manifest
 from tests.support.edge import QUICK, tick_until
-from tests.support.edge_processes import AgentProcess, edge
 from tests.support.network import DISCONNECT, PUBLISH, SUBSCRIBE, Peer, Wire
 
 # paho does not close the socket of a failed handshake; it ends when nothing refers to it any more.

@@ -21,11 +21,10 @@ from edge_client import EdgeClient
 from edge_client.store import Store
 from protocol_spec import Manifest, Reporting
 from testbed.brokers import Broker, Mosquitto, Nats, Tally
+from tests.support.agents import AgentProcess, Memory, Run, fresh_manifest, joined, report_once
 from tests.support.campaigns import manifest
 from tests.support.edge import many_values
-from tests.support.edge_processes import AgentProcess, fresh_manifest, joined
 from tests.support.harness import need
-from tests.support.killable_agents import KillableAgents, Memory, Run
 from tests.support.network import Peer, Proxy, Wire
 from tests.support.power_cuts import Files, power_cuts, recorded, restore
 
@@ -77,7 +76,7 @@ def assert_survived(point: str, before: Memory) -> None:
 
 
 @pytest.mark.parametrize("point", NOTHING + ATTRIBUTE + ALL)
-def test_killed_at(point: str, broker: Broker, agents: KillableAgents, tmp_path: Path) -> None:
+def test_killed_at(point: str, broker: Broker, tmp_path: Path) -> None:
     asked = campaign()
     states = [tmp_path / f"device-{i}" for i in range(REPEAT)]
     memories = []
@@ -85,9 +84,9 @@ def test_killed_at(point: str, broker: Broker, agents: KillableAgents, tmp_path:
         for state in states:
             run = run_of(state, asked, broker.url)
             tally.receipts = point == "receipt seen"
-            agents.run(replace(run, die_at=point))
+            report_once(replace(run, die_at=point))
             tally.receipts = True
-            again = agents.run(run)
+            again = report_once(run)
             assert_survived(point, again.before)
             if point in ALL:
                 assert again.after.memos == again.before.memos
@@ -114,36 +113,34 @@ IN_THE_STORE = ("report drawn", "transaction begun", "committing")
 
 
 @pytest.mark.parametrize("reporting", JOINING)
-def test_killed_at_every_step_in_turn(
-    reporting: Reporting, nats: Nats, agents: KillableAgents, tmp_path: Path
-) -> None:
+def test_killed_at_every_step_in_turn(reporting: Reporting, nats: Nats, tmp_path: Path) -> None:
     """Rounds, memos and answers are drawn once, and what is charged is what was drawn."""
     tables = many_values()
     asked = fresh_manifest(reporting=reporting, attributes=tables, each=500, grace=86_400)
     run = replace(run_of(tmp_path / "device", asked, nats.url), round=0)
     for point in JOINING[reporting]:
-        assert agents.run(replace(run, die_at=point)).before == Memory()
-    agents.run(replace(run, die_at="joined"))
+        assert report_once(replace(run, die_at=point)).before == Memory()
+    report_once(replace(run, die_at="joined"))
     for point in () if reporting == "once" else ("memo drawn", *IN_THE_STORE, "before the mark"):
-        assert agents.run(replace(run, die_at=point)).before.memos == {}
-    joined_with = agents.run(replace(run, die_at=None, timeout=0.0)).before
+        assert report_once(replace(run, die_at=point)).before.memos == {}
+    joined_with = report_once(replace(run, die_at=None, timeout=0.0)).before
     numbers = [n for n in joined_with.rounds or range(1000) if n > 0][:2]
     with Tally(nats.port, asked) as tally:
-        agents.run(run)
+        report_once(run)
         for number, stored in zip(numbers, ("before the mark", "report committed")):
             drawn = "answer drawn" if reporting == "once" else "memo found"
             for point in (drawn, *IN_THE_STORE, stored, *ON_THE_WAY, "receipt seen"):
                 tally.receipts = point == "receipt seen"
-                killed = agents.run(replace(run, round=number, die_at=point))
+                killed = report_once(replace(run, round=number, die_at=point))
                 assert killed.before.rounds == joined_with.rounds
-            done = agents.run(replace(run, round=number))
+            done = report_once(replace(run, round=number))
         assert_counted_once(tally, ["device"], [done.after])
     if reporting == "once":
         assert done.after.memos == {}
         assert done.after.charges == [asked.eps_1] * len(done.after.outbox)
         assert {int(number) for number in done.after.outbox} <= set(joined_with.rounds or ())
     else:
-        first = agents.run(replace(run, round=numbers[-1])).before
+        first = report_once(replace(run, round=numbers[-1])).before
         assert done.after.memos == first.memos
         assert done.after.charges == [asked.eps_inf]
         assert len(done.after.memos) == 1
@@ -194,24 +191,22 @@ def check(trust_puback: bool) -> AbstractContextManager[object]:
 
 
 @pytest.mark.parametrize("trust_puback", [False, True])
-def test_an_acknowledgement_is_not_delivery(
-    agents: KillableAgents, nats: Nats, tmp_path: Path, trust_puback: bool
-) -> None:
+def test_an_acknowledgement_is_not_delivery(nats: Nats, tmp_path: Path, trust_puback: bool) -> None:
     """First a broker that acknowledges and forgets, then a real one, at the same address."""
     asked, state = campaign(), tmp_path / "device"
     with Peer(forgetful) as liar, Proxy(liar.port) as proxy, Tally(nats.port, asked) as tally:
         run = replace(run_of(state, asked, proxy.url), trust_puback=trust_puback)
         die_at, timeout = (None, 0.5) if trust_puback else ("acknowledged", 30)
-        agents.run(replace(run, die_at=die_at, timeout=timeout))
+        report_once(replace(run, die_at=die_at, timeout=timeout))
         proxy.upstream = nats.port
-        done = agents.run(run)
+        done = report_once(run)
         with check(trust_puback):
             assert_counted_once(tally, [state.name], [done.after])
 
 
 @pytest.mark.parametrize("trust_puback", [False, True])
 def test_a_broker_without_persistence(
-    agents: KillableAgents, mosquitto: Mosquitto, tmp_path: Path, trust_puback: bool
+    mosquitto: Mosquitto, tmp_path: Path, trust_puback: bool
 ) -> None:
     """mosquitto forgets on kill -9 what it keeps for a collector that is away; receipts make good
     for it."""
@@ -220,11 +215,11 @@ def test_a_broker_without_persistence(
         run = replace(run_of(state, asked, broker.url), trust_puback=trust_puback)
         with Tally(broker.port, asked, keep_session=True):
             pass
-        agents.run(replace(run, die_at=None if trust_puback else "acknowledged"))
+        report_once(replace(run, die_at=None if trust_puback else "acknowledged"))
         broker.kill()
         broker.start()
         with Tally(broker.port, asked, keep_session=True) as tally:
-            done = agents.run(run)
+            done = report_once(run)
             with check(trust_puback):
                 assert_counted_once(tally, [state.name], [done.after])
 
@@ -245,21 +240,21 @@ POINTS = (
 
 
 @pytest.mark.slow
-def test_the_memos_survive(agents: KillableAgents, nats: Nats, tmp_path: Path) -> None:
+def test_the_memos_survive(nats: Nats, tmp_path: Path) -> None:
     """Two values in turn, each round killed at another step: two memos, two charges, for ever."""
     names = ", ".join(f'"v{i:02}"' for i in range(64))
     table = f'[[attributes]]\nname = "a"\nquestion = "?"\nprotocol = "L-OSUE"\nvalues = [{names}]'
     asked = fresh_manifest(attributes=table, grace=10_000_000, max_values=2)
     run = Run(str(tmp_path / "device"), asked.to_bytes().hex(), nats.url, "device", {})
     first = replace(run, values={"a": "v01"}, round=0, timeout=0)
-    agents.run(first)
-    memos = agents.run(replace(first, values={"a": "v02"}, round=1)).after.memos
+    report_once(first)
+    memos = report_once(replace(first, values={"a": "v02"}, round=1)).after.memos
     assert len(memos) == 2
     for number, point in enumerate(islice(cycle(POINTS), RESTARTS), start=2):
         wanted = {"a": f"v{1 + number // 7 % 2:02}"}
-        killed = agents.run(replace(run, values=wanted, round=number, die_at=point))
+        killed = report_once(replace(run, values=wanted, round=number, die_at=point))
         assert killed.before.memos == memos
-    last = agents.run(replace(run, values={"a": "v01"}, round=RESTARTS + 2, timeout=0))
+    last = report_once(replace(run, values={"a": "v01"}, round=RESTARTS + 2, timeout=0))
     assert last.after.memos == memos
     assert last.after.charges == [asked.eps_inf] * 2
 

@@ -27,20 +27,15 @@ from protocol_spec import (
     digest8,
     receipt_page,
 )
+from testbed.agents import RoundClock
 from testbed.brokers import Broker, Nats, Tally
+from tests.support.agents import AgentProcess, edge, fresh_manifest, joined
 from tests.support.brokers import Files, tls_broker
 from tests.support.campaigns import manifest, second_manifest
 from tests.support.edge import FIRST, QUICK, ROOM, ROOMY, receipt, tick_until
-from tests.support.edge_processes import (
-    AgentProcess,
-    RoundClock,
-    edge,
-    fresh_manifest,
-    joined,
-    wait_until,
-)
 from tests.support.harness import ROOT
 from tests.support.network import Peer, Proxy, Wire
+from tests.support.processes import wait_until
 
 LITTLE = {"eps_inf": 0.02, "eps_1": 0.01, "period": 1, "grace": 60, "attributes": ROOM}
 
@@ -102,7 +97,7 @@ def printed(place: Path, source: str) -> list[Printed]:
     """Exit codes and every byte in the second round, when the source is another."""
     state, config = place / "state", place / "edge.toml"
     shutil.rmtree(state, ignore_errors=True)
-    with EdgeClient(state, policy=ROOMY, clock=RoundClock(ASKED)) as client:
+    with EdgeClient(state, policy=ROOMY, clock=RoundClock(ASKED.rounds)) as client:
         invitation = client.invitation(manifest=ASKED, broker="mqtt://127.0.0.1:1")
         client.join(invitation, device="device")
         client.agent.draw(client.find(), lambda _: "oil")

@@ -28,11 +28,12 @@ from edge_client.daemon import CampaignSchedule
 from edge_client.records import Timing
 from protocol_spec import Manifest, Presence, State, Topics, digest8
 from protocol_spec.programs.memory_broker import MemoryBroker
+from testbed.agents import RoundClock
 from testbed.brokers import Broker, Nats, Tally
 from testbed.collector import CollectorProcess
-from testbed.processes import free_port
+from testbed.processes import free_port, peak_memory_mib
+from tests.support.agents import AgentProcess, draw_now, edge, fresh_manifest, joined
 from tests.support.campaigns import manifest, manifest_text
-from tests.support.collector_processes import resident
 from tests.support.command_line import operator, undisturbed
 from tests.support.documents import blocks, section
 from tests.support.edge import (
@@ -47,18 +48,9 @@ from tests.support.edge import (
     runner_of,
     tick_until,
 )
-from tests.support.edge_processes import (
-    AgentProcess,
-    RoundClock,
-    draw_now,
-    edge,
-    environment,
-    fresh_manifest,
-    joined,
-    wait_until,
-)
 from tests.support.harness import ROOT
 from tests.support.hostile import ESCAPES, hidden_in, toml
+from tests.support.processes import environment, wait_until
 
 
 @pytest.mark.parametrize(
@@ -107,7 +99,7 @@ def test_a_running_agent_can_be_looked_at_and_paused(nats: Nats, tmp_path: Path)
             with EdgeClient(state, exclusive=False) as client:
                 client.store.reports(asked.campaign)
             assert agent.is_running, agent.lines
-        assert 10 < resident(agent.pid) <= 30
+        assert 10 < peak_memory_mib(agent.pid) <= 30
         rounds = sorted(number for _, number in list(tally.payloads))
         assert rounds == list(range(rounds[0], rounds[0] + len(rounds)))
         assert edge("pause", "--config", config).returncode == 0
@@ -139,7 +131,7 @@ def distance_from_uniform(sample: Sequence[float]) -> float:
 
 def test_the_moment_is_uniform_in_the_round(tmp_path: Path) -> None:
     asked, moments = manifest(count=3_000), []
-    clock = RoundClock(asked)
+    clock = RoundClock(asked.rounds)
     schedule = CampaignSchedule(clock, Timing(), random.Random(SEED).randbytes)
     with EdgeClient(tmp_path / "state", clock=clock) as client:
         membership = client.join(client.invitation(manifest=asked, broker="mqtt://localhost"))

@@ -18,8 +18,8 @@ from collector.settings import PAGE
 from collector.web.live import LIMITS
 from collector.web.server import NICE
 from tests.support.collector_processes import CollectorProcess
-from tests.support.edge_processes import wait_until
 from tests.support.pages import Site
+from tests.support.processes import wait_until
 
 NOBODY = ("--broker", "mqtt://127.0.0.1:1")
 SERVES = "page, health and metrics on http://127.0.0.1:"

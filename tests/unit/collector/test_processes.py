@@ -29,8 +29,8 @@ from collector.brokers.embedded import (
 )
 from collector.processes import ChildProcess, Timing, without_secrets
 from protocol_spec.programs.settings import SettingsError
-from tests.support.edge_processes import wait_until
 from tests.support.harness import need
+from tests.support.processes import wait_until
 
 OTHER = b"#!/bin/sh\nexec evil\n"
 DIGEST = hashlib.sha256(OTHER).hexdigest()

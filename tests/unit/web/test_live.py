@@ -22,8 +22,8 @@ from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from collector.web.live import MOST_ANSWERS, MOST_BYTES, Cache, Limits
 from tests.support.collector import candidate, seal
-from tests.support.edge_processes import wait_until
 from tests.support.pages import Own, Site, serving
+from tests.support.processes import wait_until
 
 
 class Clock:

@@ -31,8 +31,8 @@ from testbed.collector import PostgresProcess, as_server_user, give_to_server
 from testbed.processes import free_port
 from tests.support.collector import FIRST, asked, candidate, counts_of, seal, three_questions
 from tests.support.databases import admin, as_user, new_schema, server, wait_for_a_lock
-from tests.support.edge_processes import wait_until
 from tests.support.harness import QUICK_DISK, has_ended, need
+from tests.support.processes import wait_until
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
 
