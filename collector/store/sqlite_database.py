@@ -33,8 +33,10 @@ finally:
 
 Connect = Callable[..., sqlite3.Connection]
 BUSY_SECONDS: Final = 30.0
-LOG_PAGES: Final = 4000  # of 4 KiB: then the log is written back; it must not fill a small disk
-LOG_BYTES: Final = LOG_PAGES * 4096
+PAGE: Final = 4096
+LOG_BYTES: Final = 4000 * PAGE  # then the log is written back to the file, ...
+LOG_SHARE: Final = 4  # ... or when it takes this part of the space left: the file has to grow, too
+LEAST_LOG_BYTES: Final = 8 * PAGE
 CACHE_KIB: Final = 8192  # reports are appended and not read again: a larger cache holds only them
 APPLICATION_ID: Final = 0x616C_6672  # "alfr"; files of earlier development have another or none
 VERSION: Final = 1
@@ -103,6 +105,7 @@ class SqliteDatabase:
             db = _open_to_read(path, connect) if read_only else _open_to_write(path, connect)
         db.create_function("now", 0, now)
         self.lost = 0
+        self._log_bytes = 0  # not bounded yet
         self.execute = db.execute
         self.executemany = db.executemany
         self.close = db.close
@@ -112,6 +115,7 @@ class SqliteDatabase:
     def transaction(self) -> Iterator[None]:
         """All that is written inside is on disk afterwards, or none of it is."""
         try:
+            self._bound_log()
             with _all_or_nothing(self.execute):
                 yield
         except sqlite3.OperationalError as error:
@@ -147,6 +151,22 @@ class SqliteDatabase:
 
     # --- the log ---------------------------------------------------------------------------------
 
+    def _bound_log(self) -> None:
+        """Keep the write-ahead log to a part of the space that is left, so that it can always be
+        written back: on a full disk the file cannot grow, and the log would stay."""
+        disk, size = os.statvfs(self.path.parent), self._log_size()
+        left = disk.f_bavail * disk.f_frsize + size
+        most = max(LEAST_LOG_BYTES, min(LOG_BYTES, left // LOG_SHARE))
+        if most != self._log_bytes:
+            self._log_bytes = most
+            self.execute(f"PRAGMA wal_autocheckpoint = {most // PAGE}")
+            self.execute(f"PRAGMA journal_size_limit = {most}")
+        if size > most and most < LOG_BYTES:
+            self.wipe_log(deleted=True)
+
+    def _log_size(self) -> int:
+        return self._log.stat().st_size if self._log.exists() else 0
+
     def wipe_log(self, *, deleted: bool) -> None:
         """Empty the write-ahead log if deleted reports are left in it, or if it grows because a
         reader kept it from being written back.
@@ -154,7 +174,7 @@ class SqliteDatabase:
         This does not wait for readers: call it again later.
         """
         self._unwiped = self._unwiped or deleted
-        grown = self._log.exists() and self._log.stat().st_size > 2 * LOG_BYTES
+        grown = self._log_size() > 2 * LOG_BYTES
         if not self._unwiped and not grown:
             return
         self.execute("PRAGMA busy_timeout = 0")
@@ -209,8 +229,6 @@ def _open_to_write(path: Path, connect: Connect) -> sqlite3.Connection:
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA secure_delete = ON")
     db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
-    db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
     if is_new:
         with _all_or_nothing(db.execute):
             if _is_empty(db):  # another process may have made the tables meanwhile

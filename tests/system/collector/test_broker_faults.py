@@ -7,18 +7,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from collector.data_dir import DATABASE
 from collector.health import examine
 from collector.links import BATCH, Link, Message
 from collector.links.mqtt import PahoLink
-from collector.records import Candidate
-from collector.store.sqlite import SqliteStore
-from collector.store.sqlite_database import LOG_BYTES
 from edge_client.link import PahoLink as AgentLink
 from edge_client.link import connect as connect_agent
 from protocol_spec import Outcome
@@ -481,15 +477,3 @@ def send_until_counted(collection: Collection, port: Path, devices: int) -> None
     while collection.counted() < devices:
         assert time.monotonic() < limit, collection.counted()
         try_to_send(collection, port, devices)
-
-
-def test_the_log_stays_small(collection: Collection) -> None:
-    """F4: the write-ahead log is written back after a few megabytes, and cannot fill a disk."""
-    log, body = collection.data / f"{DATABASE}-wal", bytes(collection.manifest.body_bytes)
-    with closing(SqliteStore(collection.data / DATABASE)) as store:
-        campaign = store.campaigns()[0].id
-        for start in range(0, 20 * BATCH, BATCH):
-            numbers = range(start, start + BATCH)
-            devices = [(number, number * 7_919_777_777 % (1 << 62)) for number in numbers]
-            store.commit([Candidate(campaign, 0, d, 0, 0, n, body) for n, d in devices], [])
-            assert log.stat().st_size < 3 * LOG_BYTES

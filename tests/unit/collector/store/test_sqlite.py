@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from itertools import count
+from contextlib import closing, contextmanager, suppress
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.errors import StorageFailure
-from collector.records import FORGOTTEN, NO_ROUND, POOLED, Campaign, Refusal
+from collector.records import FORGOTTEN, NO_ROUND, POOLED, Campaign, Candidate, Refusal
 from collector.results import facts
 from collector.store import Store
 from collector.store.sqlite import (
@@ -25,6 +26,7 @@ from collector.store.sqlite import (
     attributes_of,
     place_of,
 )
+from collector.store.sqlite_database import LOG_BYTES
 from protocol_spec import Outcome, Result, decode_result
 from tests.support.collector import (
     COLOUR,
@@ -110,6 +112,42 @@ def test_withdrawn_bytes_are_gone_from_the_files(
     withdraw(store, campaign, device)
     assert tag.to_bytes(4) not in everywhere(tmp_path)
     assert everywhere(tmp_path).count(device.to_bytes(8)) == 1, "as one that is not counted again"
+
+
+def test_the_log_leaves_the_file_room_to_grow(small_disk: Path) -> None:
+    """F4: on a disk of a megabyte, and after others had filled it."""
+    ballast = small_disk / "ballast"
+    with closing(SqliteStore(small_disk / "collector.db")) as store:
+        campaign = store.open_campaign(three_questions(), FIRST)
+        devices = iter(range(1, 10_000))
+        for device in islice(devices, 1_000):
+            store.commit([candidate(campaign, device)], [])
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        full = next(d for d in devices if not fits(store, candidate(campaign, d)))
+        os.truncate(ballast, ballast.stat().st_size - 16_384)  # for the file, but not for the log
+        for device in range(full, full + 20):
+            report = candidate(campaign, device)
+            assert fits(store, report) or fits(store, report), "once the log is written back"
+        assert store.tallies(campaign.id, 0)[FUEL].n == full + 19, "each once"
+
+
+def fits(store: Store, report: Candidate) -> bool:
+    try:
+        store.commit([report], [])
+    except StorageFailure:
+        return False
+    return True
+
+
+def test_the_log_stays_small(store: SqliteStore, campaign: Campaign) -> None:
+    """F4: it is written back after a few megabytes."""
+    log, batch = store.path.with_name("collector.db-wal"), 4_000
+    for start in range(0, 10 * batch, batch):
+        numbers = range(start, start + batch)
+        store.commit([candidate(campaign, n * 7_919_777_777 % (1 << 62)) for n in numbers], [])
+        assert log.stat().st_size < 3 * LOG_BYTES
 
 
 class Interruptions:
