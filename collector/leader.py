@@ -327,7 +327,6 @@ class Leader:
         self._campaigns.set_waiting(waiting.keys())
         named = ((campaigns[which].name, each) for which, each in waiting.items())
         self._status.waiting = dict(islice(named, SHOWN))
-        self._status.clock = self._watch.hint(self._status)
         return waiting
 
     def _may_seal(self, campaign: Campaign, number: int) -> bool:

@@ -112,9 +112,15 @@ class StoreTime:
 
     def confirmed(self) -> bool | None:
         """Whether two clocks agree; one alone asks the kernel."""
-        if self._shared:
-            return abs(self.now() - self._own.now()) <= self._timing.jump_seconds
-        return self._own.confirmed()
+        return not self.hint() if self._shared else self._own.confirmed()
+
+    def hint(self) -> str:
+        """That this machine's clock is not the database's, for people; empty if it is."""
+        ahead = self._own.now() - self.now()
+        if abs(ahead) <= self._timing.jump_seconds:
+            return ""
+        side = "ahead of" if ahead > 0 else "behind"
+        return f"this machine's clock is {abs(ahead):.0f} s {side} the database's, which counts"
 
     def clock(self) -> Clock:
         own = self._own

@@ -16,7 +16,7 @@ from collector.data_dir import DATABASE
 from collector.health import examine
 from protocol_spec import Request, RequestKind, digest8
 from protocol_spec.topics import marker
-from testbed.brokers import Broker
+from testbed.brokers import Broker, publish
 from tests.support.collector_processes import (
     TIMING,
     Collection,
@@ -88,7 +88,8 @@ def test_a_database_that_is_held_over_the_deadline(
 def test_a_device_that_reports_and_withdraws_in_turn(
     collection: Collection, broker: Broker, launcher: Launcher
 ) -> None:
-    """A3: it does not delay the sealing; nor do markers that it makes up."""
+    """A3: it does not delay the sealing; nor do thousands of requests at once, again and again, nor
+    markers that it makes up."""
     run = launcher.start(collection.options(broker, clock=str(collection.clock)))
     wait_until_open(collection, broker.port)
     request = Request(digest8(collection.manifest), RequestKind.FORGET, b"8 bytes.").encode()
@@ -96,19 +97,21 @@ def test_a_device_that_reports_and_withdraws_in_turn(
         collection.report(0),
         (collection.topics.request("device-0"), request),
         (marker(collection.namespace), bytes(16)),
+        *[(collection.topics.request("device-0"), request)] * 2_500,
     ]
     done = threading.Event()
 
     def pester() -> None:
-        with Publisher(broker.port) as device:
-            while not done.is_set():
-                device.send(nuisance)
+        while not done.is_set():
+            publish(broker.url, nuisance)
 
     with Publisher(broker.port) as publisher:
         publisher.send(collection.reports()[1:])
+    collection.wait_for(DEVICES - 1)
     pestering = threading.Thread(target=pester)
     pestering.start()
     try:
+        wait_until(lambda: sum(collection.store.requests().values()) > 2_500)
         collection.pass_deadline()
         collection.wait_until_sealed()
     finally:

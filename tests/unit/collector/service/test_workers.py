@@ -149,12 +149,18 @@ def test_the_last_one_publishes_that_nobody_collects(workers: Workers) -> None:
     assert workers.counted() == 5, "the last one's session kept them"
 
 
-def test_clocks_of_workers_do_not_matter(site: Site) -> None:
-    """W3: minutes apart, and one an hour behind; the database's time decides."""
+def test_clocks_of_workers_do_not_matter(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """W3: minutes apart, and one an hour behind; the database's time decides. Each that is wrong
+    is mentioned, whether its worker leads or not, once in the log."""
     workers = site()
-    for name, ahead in (("a", 600.0), ("b", -HOUR), ("c", 0.0)):
+    for name, ahead in (("a", 120.0), ("b", -HOUR), ("c", 0.0)):
         workers.start(name, ahead=ahead)
     workers.turns(3)
+    hints = [workers.all[name].service.status.clock for name in "abc"]
+    assert [text.partition("clock is ")[2][:14] for text in hints] == [
+        "120 s ahead of", "3600 s behind ", ""
+    ]  # fmt: skip
+    assert caplog.text.count("the database's") == 2
     workers.time.set(workers.campaign.manifest.rounds.deadline(0) - 120.0)
     workers.send(reports(workers.campaign, range(9)))
     workers.turns(60)
