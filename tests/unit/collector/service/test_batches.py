@@ -4,9 +4,7 @@ refuses, and when there is no broker; what devices hear of campaigns and of the 
 from __future__ import annotations
 
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -34,7 +32,6 @@ from protocol_spec import (
     thresholds_fault,
 )
 from protocol_spec.programs.memory_broker import MemoryBroker
-from protocol_spec.programs.settings import BrokerUnreachable
 from tests.support.collector import (
     FIRST,
     FUEL,
@@ -138,21 +135,6 @@ def test_a_lost_connection_drops_what_was_held_unacknowledged(
     assert work.service.status.connected
     assert work.kept() == 0
     assert store.outcomes() == {Outcome.ACCEPTED: 3}
-
-
-def test_trouble_of_the_upkeep_ends_without_a_report(
-    work: ServiceInMemory, store: FullDisk
-) -> None:
-    work.turns(2)
-    store.full = True
-    work.broker.stop()
-    work.broker.start(forget=True)
-    work.turns(6)
-    assert work.service.status.connected, "a full disk does not keep it from connecting"
-    assert work.service.status.trouble == "the disk is full"
-    store.full = False
-    work.turns(2)
-    assert work.service.status.trouble == ""
 
 
 # --- forgetting -----------------------------------------------------------------------------------
@@ -306,21 +288,6 @@ def in_range(pauses: list[float]) -> bool:
     """Doubled after each failure up to a minute, with jitter down to a half."""
     longest = [min(60.0, 2.0**failures) for failures in range(len(pauses))]
     return all(most / 2 <= pause <= most for pause, most in zip(pauses, longest))
-
-
-def test_attempts_to_connect_are_made_after_ever_longer_pauses(
-    store: FullDisk, key: DeviceKey
-) -> None:
-    time, attempts = ManualTime(), list[float]()
-
-    def nobody(_will: Will | None) -> NoReturn:
-        attempts.append(time.now)
-        raise BrokerUnreachable("nobody is there")
-
-    service = Service(store, key, links_to(nobody, time.clock()), Options(clock=time.clock()))
-    while len(attempts) < 10:
-        service.turn(0.5)
-    assert in_range([later - earlier for earlier, later in pairwise(attempts)])
 
 
 def test_a_broker_that_breaks_every_connection_is_asked_less_and_less_often(

@@ -20,17 +20,13 @@ from protocol_spec.schedule import DEFAULT_DRAIN_SECONDS
 from protocol_spec.topics import from_all_devices, is_device, marker
 from tests.support.collector import (
     CLIENT,
-    COLOUR,
     FIRST,
-    HOUR,
     ServiceInMemory,
     forget,
-    message,
     page_of,
     reports,
     service_in_memory,
     state,
-    tags_on,
     three_questions,
 )
 from tests.support.databases import FullDisk
@@ -227,42 +223,6 @@ def test_the_marker_goes_through_the_queue_of_reports_under_no_devices_name() ->
     assert marker().startswith(f"{DEFAULT_NAMESPACE}/v1/")
 
 
-# --- clocks (F8) ----------------------------------------------------------------------------------
-def test_a_clock_that_was_set_ahead_seals_nothing_at_once(
-    work: ServiceInMemory, campaign: Campaign
-) -> None:
-    """Rounds that are over by a jump alone are kept open for as long as the manifest allows."""
-    work.time.confirmed = False
-    work.turns(2)
-    work.time.set_ahead(campaign.manifest.rounds.deadline(0) + 1.0 - work.time.now)
-    work.turns(20)
-    assert not sealed(work)
-    assert "the clock was set ahead" in work.service.status.clock
-    assert "clock" in work.service.status.waiting[campaign.name]["why"]
-    work.send(reports(campaign, range(4)))
-    work.turns(DEFAULT_DRAIN_SECONDS)
-    assert sealed(work)
-    assert work.emitted[0].n == 4
-
-
-def test_a_clock_that_was_set_back_shuts_nobody_out(
-    work: ServiceInMemory, campaign: Campaign
-) -> None:
-    """An hour back just before a deadline. Reports that came meanwhile were refused as early, and
-    acknowledged, so that nobody sent them again in time."""
-    work.time.confirmed = False
-    pass_deadline(work, by=-5.0)
-    work.turns(2)
-    work.time.set_ahead(-2.0 * HOUR)
-    work.send(reports(campaign, range(4)))
-    work.turns(2)
-    assert work.service.status.accepted == 4
-    work.time.set_ahead(2.0 * HOUR)
-    work.turns(10)
-    assert sealed(work), "nor is the right time doubted"
-    assert work.emitted[0].n == 4
-
-
 # --- sealing --------------------------------------------------------------------------------------
 def test_nothing_is_sealed_before_its_deadline_and_no_device_delays_it(
     work: ServiceInMemory, campaign: Campaign
@@ -281,20 +241,6 @@ def test_nothing_is_sealed_before_its_deadline_and_no_device_delays_it(
         work.turns(1)
     assert sealed(work)
     assert work.emitted[0].n == 2
-
-
-def test_live_reports_of_later_rounds_do_not_put_off_the_sealing(
-    work: ServiceInMemory, campaign: Campaign
-) -> None:
-    work.turns(1)
-    pass_deadline(work)
-    work.broker.batch = 1
-    work.send(reports(campaign, range(5), number=2))
-    for device in range(5, 15):
-        work.send(reports(campaign, range(device, device + 1), number=2))
-        work.turns(1)
-    assert work.kept() >= 5, "there was never a pause"
-    assert sealed(work)
 
 
 def test_nothing_is_sealed_without_a_broker_or_while_a_batch_is_held(
@@ -371,30 +317,3 @@ def test_every_counted_report_gets_its_receipt_also_after_a_restart(
         for i in range(40):
             tag = receipt_tag(campaign.manifest, 0, f"d{i}")
             assert tag in page_of(each, campaign, f"d{i}").tags
-
-
-def test_a_refused_report_gets_no_receipt(work: ServiceInMemory, campaign: Campaign) -> None:
-    work.send(
-        [
-            message(campaign.manifest, "d0", body=b"\1"),
-            message(campaign.manifest, "d1", body=b"\xff"),
-            message(campaign.manifest, "d0", number=0, attribute=COLOUR, body=b"\0\0"),
-        ]
-    )
-    work.turns(6)
-    tags = {t for p in range(16) for t in tags_on(work, campaign, p)}
-    assert tags == {receipt_tag(campaign.manifest, 0, "d0")}
-
-
-def test_receipts_stand_a_period_beyond_the_deadline_and_are_then_cleared(
-    after_round: ServiceInMemory, campaign: Campaign, topics: Topics
-) -> None:
-    pass_deadline(after_round, by=HOUR - 5.0)
-    after_round.turns(2)
-    assert [t for t in after_round.broker.retained if "/receipt/0/" in t]
-    pass_deadline(after_round, by=HOUR)
-    after_round.turns(3)
-    assert not [t for t in after_round.broker.retained if "/receipt/0/" in t]
-    cleared = {topic for topic, payload in after_round.published if not payload}
-    assert cleared == {topics.receipt(0, page) for page in range(16)}
-    assert 0 not in after_round.store.clearable_receipts(campaign.id)

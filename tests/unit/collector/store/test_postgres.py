@@ -427,16 +427,6 @@ def test_tables_of_another_version_are_refused_and_kept(
     assert "update allomfree on this machine" in refusal(newer, read_only=read_only)
 
 
-def test_a_server_that_only_reads(address: StoreAddress, store: PostgresStore) -> None:
-    campaign = store.open_campaign(three_questions(), FIRST)
-    only = StoreAddress(f"{address.url}%20-cdefault_transaction_read_only%3Don")
-    with closing(PostgresStore(only)) as other:
-        with pytest.raises(StorageFailure, match="the server only reads"):
-            other.commit([candidate(campaign, 1)], [])
-        assert other.received() == 0
-    assert list(store.commit([candidate(campaign, 1)], [])) == [ACCEPTED]
-
-
 def test_a_reader_of_an_empty_database(address: StoreAddress) -> None:
     assert "open a campaign first" in refusal(address, read_only=True)
     assert admin("SELECT to_regclass('allomfree')", address) == [(None,)]
@@ -718,24 +708,3 @@ def test_the_servers_certificate_is_verified(authority: Path, tmp_path: Path) ->
         text = refusal(address)
         assert "there is no TLS connection that can be trusted" in text
         assert "sslrootcert=FILE" in text
-
-
-def test_out_of_connections_while_it_runs() -> None:
-    """A worker whose connection broke finds none left, reports that, and goes on when there is
-    one."""
-    address = new_schema()
-    lonely = as_user("lonely", address)
-    admin(f"GRANT ALL ON SCHEMA {address.url.rpartition('%3D')[2]} TO lonely")
-    with closing(PostgresStore(lonely)) as store:
-        campaign = store.open_campaign(three_questions(), FIRST)
-        number = store.enlist("worker")
-        batch = [candidate(campaign, 1)]
-        end_sessions(of_worker(number))
-        with closing(psycopg.connect(lonely.url)):
-            with pytest.raises(StorageFailure):
-                store.commit(batch, [])
-            with pytest.raises(StorageFailure, match=r"no connection left.*max_connections"):
-                store.enlist("worker")
-            end_sessions("usename = 'lonely'")
-        store.enlist("worker")
-        assert list(store.commit(batch, [])) == [ACCEPTED]

@@ -187,9 +187,6 @@ def test_a_report_for_a_sealed_round_is_only_late(store: Store, campaign: Campai
     assert store.outcomes(campaign.id, 0) == {ACCEPTED: 1}
 
 
-# --- every message has one outcome (I12) --------------------------------------------------------
-
-
 # --- counts -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("unary", [True, False])
 @pytest.mark.parametrize("k", [2, 7, 8, 9, 16, 255, 256, 257, 4096])
@@ -506,25 +503,6 @@ def test_reports_are_counted_as_what_they_support(opened: Opened) -> None:
     messages = many(opened)
     assert opened.count(*messages) == {Outcome.ACCEPTED: 60}
     assert counts(opened, 0) == expected(opened, messages)
-
-
-def test_a_report_again_is_counted_once_and_other_bits_are_a_conflict(opened: Opened) -> None:
-    device = opened.device("kitchen-7")
-    first = device.message(0, 1)
-    other = first
-    while other.payload == first.payload:
-        other = opened.device("kitchen-7").message(0, 1)
-    assert opened.count(first) == {Outcome.ACCEPTED: 1}
-    assert opened.count(first, first, other) == {Outcome.DUPLICATE: 2, Outcome.CONFLICT: 1}
-    assert counts(opened, 0) == expected(opened, [first])
-
-
-def test_an_attribute_is_for_life(opened: Opened) -> None:
-    opened.count(opened.device("kitchen-7", FUEL_INDEX).message(0, 1))
-    changed = opened.device("kitchen-7", TOWN_INDEX).message(1, 1)
-    assert opened.count(changed, now=NOW + HOUR) == {Outcome.ATTRIBUTE_CHANGED: 1}
-    opened.seal(0)
-    assert opened.count(changed, now=NOW + HOUR) == {Outcome.ATTRIBUTE_CHANGED: 1}
 
 
 def test_a_withdrawn_report_leaves_no_trace_in_the_counts(opened: Opened) -> None:

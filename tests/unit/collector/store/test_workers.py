@@ -285,9 +285,3 @@ def test_answers_of_the_only_worker_are_bounded(alone: SqliteStore) -> None:
     assert [a.topic for a in waiting] == ["t1", "t2"]
     alone.drop_answers([a.number for a in waiting])
     assert len(alone.queued_answers(2 * MOST_ANSWERS)) == MOST_ANSWERS - 2
-
-
-def test_a_file_keeps_its_key_and_session(alone: SqliteStore) -> None:
-    with closing(SqliteStore(alone.path)) as again:
-        assert alone.agree_on_key(b"one") == again.agree_on_key(b"two") == b"one"
-        assert alone.leader_session() == again.leader_session()
