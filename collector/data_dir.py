@@ -109,7 +109,7 @@ def migrate(directory: Path, address: StoreAddress) -> dict[str, int]:
         received = old.received()
         key = DeviceKey(directory / KEY, make=False) if received else None
         with closing(_postgres()(address)) as new:
-            moved = new.take_over(old.contents)
+            moved = new.take_over(old.contents())
             if key is not None:
                 new.agree_on_key(key.fingerprint)
         write_durably(directory / MOVED, address.url)

@@ -126,11 +126,6 @@ class ChildProcess:
         self.start()
         return True
 
-    def resume(self) -> None:
-        """Continue it after somebody has paused it."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
     def stop(self) -> None:
         """Terminate it, and kill it if that takes too long."""
         if self._process is None:
@@ -180,13 +175,6 @@ def name_of(pid: int) -> str:
     with suppress(OSError):
         return (_PROC / str(pid) / "comm").read_text(errors="replace").strip()
     return "?"
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether somebody has paused it (SIGSTOP)."""
-    with suppress(OSError):
-        return _stat_fields(pid)[0] in ("T", "t")
-    return False
 
 
 def orphans(command: Sequence[str]) -> list[int]:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from collector.links.stream import required_subjects
 from collector.settings import DISCOVERY_PREFIX, STREAM_PORT, StreamAddress
@@ -186,8 +186,8 @@ class BrokerPlan:
 
     def __post_init__(self) -> None:
         """These values go into files that control access: nothing else may be smuggled in."""
-        for problem in self._wrong_types():
-            raise SettingsError(f"invalid {problem}; nothing was written")
+        if not self._is_sound():
+            raise SettingsError("a value of the wrong kind; nothing was written")
         nodes = tuple(host_name(node, "--cluster") for node in self.nodes)
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "hosts", tuple(host_name(host) for host in self.hosts))
@@ -196,26 +196,19 @@ class BrokerPlan:
         if self.bind:
             object.__setattr__(self, "bind", str(ipaddress.ip_address(self.bind)))
 
-    def _wrong_types(self) -> Iterator[str]:
+    def _is_sound(self) -> bool:
         """Of a plan that was read from a file: options have been checked before."""
-        ports = {"port": self.port, "cluster port": self.cluster_port}
-        if self.stream_port is not None:
-            ports["stream port"] = self.stream_port
-        for name, port in ports.items():
-            if type(port) is not int or not 0 < port < 1 << 16:
-                yield f"{name} {port!r}"
-        if self.kind not in get_args(Kind) or self.auth not in get_args(Auth):
-            yield f"kind {self.kind!r} or authentication {self.auth!r}"
+        ports = (self.port, self.cluster_port, self.stream_port or PORT)
         texts = (*self.hosts, *self.nodes, self.bind, self.run_as or "")
-        if not all(isinstance(text, str) for text in texts):
-            yield f"host, node, address or user in {texts!r}"
-        if not NAMESPACE.fullmatch(str(self.namespace)):
-            yield f"namespace {self.namespace!r}"
-        if self.home_assistant and not DISCOVERY_PREFIX.fullmatch(str(self.home_assistant)):
-            yield f"discovery prefix {self.home_assistant!r}"
-        for campaign in self.campaigns or ():
-            if not is_campaign(str(campaign)):
-                yield f"campaign {campaign!r}"
+        return (
+            all(type(port) is int and 0 < port < 1 << 16 for port in ports)
+            and self.kind in KINDS
+            and self.auth in AUTHS
+            and all(isinstance(text, str) for text in texts)
+            and bool(NAMESPACE.fullmatch(str(self.namespace)))
+            and bool(DISCOVERY_PREFIX.fullmatch(str(self.home_assistant or "none")))
+            and all(is_campaign(str(campaign)) for campaign in self.campaigns or ())
+        )
 
     def _problems(self) -> Iterator[str]:
         nodes = self.nodes

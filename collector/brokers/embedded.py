@@ -37,7 +37,6 @@ from collector.links import Connect, Link, Will
 from collector.processes import (
     ChildProcess,
     Timing,
-    is_stopped,
     listener_of,
     name_of,
     orphans,
@@ -144,7 +143,6 @@ def checked_program(
 # --- the process -----------------------------------------------------------------------------
 
 START_SECONDS: Final = 15.0
-PAUSED_SECONDS: Final = 60.0
 # Nothing is counted without it: at once if it ran for a while, and soon if it keeps ending.
 RESTART_SOON: Final = Timing(first_pause_seconds=0.5, longest_pause_seconds=10.0)
 _HOST: Final = "127.0.0.1"
@@ -153,7 +151,7 @@ _HOST: Final = "127.0.0.1"
 class EmbeddedBroker:
     """The child process, its configuration, its data and its port (F3).
 
-    It may die, be paused, or find its port taken: then it is restarted, or waited for, as long as
+    It may die, stand still, or find its port taken: then it is restarted, or waited for, as long as
     it takes, and `trouble` says what is wrong. The collector never ends because of it.
     """
 
@@ -171,7 +169,6 @@ class EmbeddedBroker:
             environment=GO_RUNTIME,
         )
         self._is_starting = False  # it was started, and does not listen yet
-        self._paused_since: float | None = None
         self._ending_since: float | None = None
         self._configured = _configured_in(directory)
         if self._configured is None:
@@ -292,27 +289,11 @@ class EmbeddedBroker:
         pid = self._child.pid
         if pid is None:
             return "the embedded broker ended and will be restarted"
-        if is_stopped(pid):
-            return self._paused(pid)
-        self._paused_since = None
         if self._is_starting and listener_of(self.url.port, pid) is not None:
             self._is_starting = False
         if not self._is_starting:
             return ""
         return f"the embedded broker (process {pid}) is starting; its log is {self.log_file}"
-
-    def _paused(self, pid: int) -> str:
-        """Somebody may have paused it on purpose, but has probably forgotten it after a while."""
-        now = time.monotonic()
-        self._paused_since = self._paused_since or now
-        if now - self._paused_since >= PAUSED_SECONDS:
-            log.warning("the embedded broker was paused for too long; resuming it")
-            self._child.resume()
-            self._paused_since = None
-        return (
-            f"the embedded broker (process {pid}) is paused; reports wait on the devices. It is "
-            f"resumed after {PAUSED_SECONDS:.0f} s, or at once with: kill -CONT {pid}"
-        )
 
     def _older_child(self) -> str:
         """Terminate what an earlier collector left behind, and kill it if that takes too long."""

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
-from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -441,16 +440,11 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
         raise SettingsError(
             f"no reader {device} is enrolled here: {there_are}. Nothing was changed"
         )
-    similar = []
-    if configured is not None and not enrolled:  # perhaps a reader, by the name given to `enrol`
-        similar = [name for name in configured.readers if name == f"{READER}{device}"]
-        similar += get_close_matches(device, configured.enrolled, 3)
     facts = {
         "device": device,
         "revoked": not undo,
         "changed": changed or enrolled,
         "enrolled": enrolled,
-        "similar": similar,
         "kind": configured.plan.kind if configured else None,
         "reloaded": bool(configured and enrolled and _hand_over(settings, configured)),
         "nodes": _nodes(configured) if configured else {},
@@ -492,8 +486,7 @@ def _revoked_text(facts: Facts) -> str:
     elif not revoked:
         lines.append(f"It was not enrolled here: {elsewhere}")
     else:
-        near = f" Did you mean {' or '.join(facts['similar'])}?" if facts["similar"] else ""
-        unknown = f"But NO DEVICE {device} was enrolled here.{near}"
+        unknown = f"But NO DEVICE {device} was enrolled here."
         if facts["kind"] is None:
             unknown = f"No device {device} was enrolled here: {elsewhere}"
         lines.append(f"{unknown} If the name is wrong, undo it:")

@@ -128,8 +128,8 @@ def _contents(facts: Facts) -> str:
 def migrate(settings: Settings, to: str, as_json: bool) -> None:
     """Move the data directory's database to PostgreSQL, which several workers can share.
 
-    Open rounds go with their reports. Every row is compared before the move counts; if anything
-    fails, nothing is changed. Stop the service first.
+    Open rounds go with their reports. It is one transaction: if anything fails, nothing is changed.
+    Stop the service first.
 
     \b
     allomfree-collector migrate --to postgresql://allomfree@db.example/allomfree
@@ -144,7 +144,6 @@ def migrate(settings: Settings, to: str, as_json: bool) -> None:
         f"Moved to {address.url}. Campaigns: {rows['campaign']:,}, sealed rounds: "
         f"{rows['round']:,}, results: {rows['result']:,}, reports of open rounds: "
         f"{rows['report']:,}.\n"
-        f"All {sum(rows.values()):,} rows were compared, byte by byte.\n"
         f"The old file stays in {settings.data_dir} and is no longer used.\n"
         f"Next: allomfree-collector run --store {address.url}\n"
         "Other workers need a copy of device.key from that directory; it is not in the database."

@@ -114,7 +114,6 @@ def counted_body(body: bytes, mechanism: Mechanism, device: str) -> bytes:
 
 SENDERS: Final = 1 << 15  # about 400 bytes each
 PREFIXES: Final = 1 << 10
-SKIPPED: Final = 16  # times as many new senders are not kept when keeping them is of no use
 
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time
 
@@ -184,7 +183,8 @@ class ReportPrefixCache:
             for name, c in campaigns.items()
         }
         self._revoked = revoked
-        self.senders = _SenderCache(senders)
+        self.senders: dict[str | None, Sender] = {}
+        self._most_senders = senders
 
     def match(
         self, messages: Sequence[Message], now: float, suspended: Set[str] = frozenset()
@@ -228,10 +228,12 @@ class ReportPrefixCache:
 
     def _find(self, topics: Sequence[str | None]) -> list[Sender | None]:
         """Who may report on each topic."""
-        found, missing = self.senders.find(topics)
+        found = list(map(self.senders.get, topics))
+        missing = {topic for topic, sender in zip(topics, found) if sender is None}
         if missing:
             new = self._read(missing)
-            self.senders.add(new)
+            if len(self.senders) < self._most_senders:  # the first ones stay: most report again
+                self.senders.update(new)
             found = [sender or new.get(topic) for sender, topic in zip(found, topics)]
         return found
 
@@ -253,45 +255,6 @@ class ReportPrefixCache:
             rows = zip(names, in_ascii, numbers.tolist(), pages.tolist(), repeat(known))
             made.update(zip(of, map(_new, repeat(Sender), rows)))
         return made
-
-
-class _SenderCache:
-    """Senders by topic: about the latest `most`, unless so many come that none comes again."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most // 2
-        self._young: dict[str | None, Sender] = {}
-        self._older: dict[str | None, Sender] = {}  # dropped when the young ones are as many
-        self._again = 0  # of the older ones that came again
-        self._skip = 0  # this many new ones are not kept
-
-    def __len__(self) -> int:
-        return len(self._young) + len(self._older)
-
-    def find(self, topics: Sequence[str | None]) -> tuple[list[Sender | None], Set[str | None]]:
-        """The sender on each topic, and the topics whose senders are not known."""
-        found = list(map(self._young.get, topics))
-        missing = {topic for topic, sender in zip(topics, found) if sender is None}
-        again = {topic: self._older[topic] for topic in missing & self._older.keys()}
-        if again:
-            self._again += len(again)
-            self._keep(again)
-            found = [sender or again.get(topic) for sender, topic in zip(found, topics)]
-        return found, missing - again.keys()
-
-    def add(self, new: Mapping[str | None, Sender]) -> None:
-        """Keep new ones, unless that has been of no use lately."""
-        if self._skip > 0:
-            self._skip -= len(new)
-        else:
-            self._keep(new)
-
-    def _keep(self, senders: Mapping[str | None, Sender]) -> None:
-        self._young.update(senders)
-        if len(self._young) >= self._most:
-            if self._again < self._most // 4:
-                self._skip = SKIPPED * self._most
-            self._older, self._young, self._again = self._young, {}, 0
 
 
 def _fill(

@@ -31,7 +31,6 @@ from protocol_spec.topics import from_all_devices
 STREAM: Final = "$MQTT_msgs"
 PREFIX: Final = "$MQTT.msgs."
 ACK_SECONDS: Final = 30
-LEAST_ACK_SECONDS: Final = 10  # a batch may wait so long for a busy database
 IN_FLIGHT: Final = 16 * BATCH  # delivered to some worker and not acknowledged yet
 SECOND: Final = 10**9  # in nanoseconds
 PULL_SECONDS: Final = 15.0  # until a pull request expires at the server
@@ -165,29 +164,12 @@ def inspect_stream(address: StreamAddress, credentials: Credentials, namespace: 
         return Finding("stream", False, str(error))
     if fault is None and _code_of(info) == _NO_CONSUMER:
         return Finding("stream", True, f"{address} answers; the first worker makes {name}")
-    fault = fault or consumer_fault(info, namespace) or _limits(name, info)
+    fault = fault or consumer_fault(info, namespace)
     if fault is not None:
         return Finding("stream", False, f"{address} cannot be used by workers: {fault}")
     waiting, unacknowledged = (info.get(key) for key in ("num_pending", "num_ack_pending"))
     text = f"{waiting} reports wait and {unacknowledged} are not acknowledged yet"
     return Finding("stream", True, f"{address} answers; of {name}, {text}")
-
-
-def _limits(name: str, info: dict[str, Any]) -> str | None:
-    """An operator may change these, but not to everything."""
-    wait = (_number_of(info, "config", "ack_wait") or 0) / SECOND
-    if wait < LEAST_ACK_SECONDS:
-        return (
-            f"its consumer {name} delivers again after {wait:g} s (ack_wait), before a batch is "
-            f"counted; set it to 30 s"
-        )
-    flying = _number_of(info, "config", "max_ack_pending") or 0
-    if 0 < flying < BATCH:
-        return (
-            f"its consumer {name} lets only {flying} reports be unacknowledged (max_ack_pending), "
-            f"less than a batch; set it to {BATCH} for each worker"
-        )
-    return None
 
 
 # --- the source ---------------------------------------------------------------------------------

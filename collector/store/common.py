@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -453,23 +452,7 @@ MOVED: Final = tuple(table for table in TABLES if table != "setting")
 
 
 class Portion(NamedTuple):
-    """The rows of one table, by key; they can be read once."""
+    """The rows of one table; they can be read once."""
 
     table: str
     rows: Iterable[tuple[Any, ...]]
-
-
-def compare(left: Iterable[Portion], right: Iterable[Portion]) -> dict[str, int]:
-    """How many rows each table has; raises `CollectorError` if a row differs in a single byte."""
-    counted = {}
-    for ours, theirs in zip(left, right, strict=True):
-        number = 0
-        for row, other in zip_longest(ours.rows, theirs.rows):
-            if row is None or other is None or tuple(row) != tuple(other):
-                raise CollectorError(
-                    f"the copy differs from the original in row {number} of table {ours.table}; "
-                    "the copy was removed, and the original is as it was. Please report this"
-                )
-            number += 1
-        counted[ours.table] = number
-    return counted

@@ -22,7 +22,7 @@ meanwhile, the next leader seals it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -46,7 +46,6 @@ from collector.store.common import (
     ANY_NUMBER,
     COUNT_AGAIN,
     FENCED,
-    MOVED,
     REPORT,
     TABLES,
     TAGS,
@@ -60,7 +59,6 @@ from collector.store.common import (
     TallyKey,
     bodies_by_tally,
     by_round,
-    compare,
     count_outcomes,
     highest_lead,
     judge,
@@ -477,11 +475,10 @@ class PostgresStore(Store):
 
     # --- moving from another engine --------------------------------------------------------------
 
-    def take_over(self, contents: Callable[[], Iterable[Portion]]) -> dict[str, int]:
-        """Copy all that another store holds in one transaction, and compare the copy before that
-        ends; returns the number of rows by table.
+    def take_over(self, contents: Iterable[Portion]) -> dict[str, int]:
+        """Copy all that another store holds in one transaction; the number of rows by table.
 
-        If something differs, or this database holds campaigns, nothing is changed.
+        If anything fails, or this database holds campaigns, nothing is changed.
         """
         with self._db.transaction(whole_tables=True):
             self._db.execute("UPDATE allomfree SET changes = changes + 1")
@@ -490,12 +487,10 @@ class PostgresStore(Store):
                     f"{self._db.address} holds campaigns already; nothing was changed. Name an "
                     "empty database"
                 )
-            for portion in contents():
-                if portion.table == REPORT:
-                    _copy_reports(self._db, portion.rows)
-                else:
-                    _copy_table(self._db, portion)
-            return compare(contents(), _contents(self._db))
+            return {
+                table: (_copy_reports if table == REPORT else _copy_table)(self._db, table, rows)
+                for table, rows in contents
+            }
 
 
 def reports_of(campaign: int, number: int) -> sql.Identifier:
@@ -581,21 +576,21 @@ _COUNT_FORGOTTEN: Final = """
     WHERE d.campaign = %s AND d.attribute = %s"""
 
 
-# --- copying from another engine, and reading it again -------------------------------------------
+# --- copying from another engine -----------------------------------------------------------------
 
 
-def _copy_table(db: Connection, portion: Portion) -> None:
-    table = TABLES[portion.table]
+def _copy_table(db: Connection, name: str, rows: Iterable[tuple[Any, ...]]) -> int:
+    table = TABLES[name]
     names, more = table.columns, tuple[int, ...]()
     if table.per_worker:
         names, more = [*names, "worker"], (0,)
     query = sql.SQL("COPY {} ({}) FROM STDIN").format(
-        sql.Identifier(portion.table), sql.SQL(", ").join(map(sql.Identifier, names))
+        sql.Identifier(name), sql.SQL(", ").join(map(sql.Identifier, names))
     )
-    db.copy(query, ((*row, *more) for row in portion.rows))
+    return db.copy(query, ((*row, *more) for row in rows))
 
 
-def _copy_reports(db: Connection, rows: Iterable[tuple[Any, ...]]) -> None:
+def _copy_reports(db: Connection, _: str, rows: Iterable[tuple[Any, ...]]) -> int:
     """Every open round gets its table, also one whose reports were all withdrawn."""
     wanted = db.fetch(
         """SELECT DISTINCT campaign, round FROM tally t WHERE NOT EXISTS
@@ -603,37 +598,12 @@ def _copy_reports(db: Connection, rows: Iterable[tuple[Any, ...]]) -> None:
     )
     for key in wanted:
         make_table(db, *key)
+    copied = 0
     for key, members in groupby(rows, key=itemgetter(0, 1)):
-        reports = reports_of(*key)
-        query = sql.SQL("COPY {} (device, attribute, place, body) FROM STDIN").format(reports)
-        db.copy(query, ((d, a, page * TAGS + tag, body) for _, _, d, a, page, tag, body in members))
-
-
-def _contents(db: Connection) -> Iterator[Portion]:
-    """What was copied, as it was given: texts in the order of their bytes, whatever the database's
-    language is."""
-    for table in MOVED:
-        order = [
-            sql.Identifier(column)
-            + sql.SQL(' COLLATE "C"' if column == "name" or table == "revoked" else "")
-            for column in TABLES[table].key
-        ]
-        query = sql.SQL("SELECT {} FROM {} {} ORDER BY {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, TABLES[table].columns)),
-            sql.Identifier(table),
-            sql.SQL("WHERE sealed IS NOT NULL" if table == "round" else ""),
-            sql.SQL(", ").join(order),
-        )
-        yield Portion(table, db.stream(query, ()))
-    yield Portion(REPORT, _reports(db))
-
-
-def _reports(db: Connection) -> Iterator[tuple[Any, ...]]:
-    rounds = db.fetch("SELECT campaign, number FROM round WHERE stored ORDER BY 1, 2")
-    query = sql.SQL("SELECT device, attribute, place, body FROM {} ORDER BY device")
-    for key in rounds:
-        for device, attribute, place, body in db.stream(query.format(reports_of(*key)), ()):
-            yield *key, device, attribute, *divmod(place, TAGS), body
+        query = sql.SQL("COPY {} (device, attribute, place, body) FROM STDIN")
+        places = ((d, a, page * TAGS + tag, body) for _, _, d, a, page, tag, body in members)
+        copied += db.copy(query.format(reports_of(*key)), places)
+    return copied
 
 
 # --- a batch as columns --------------------------------------------------------------------------

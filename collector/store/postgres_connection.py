@@ -235,11 +235,13 @@ class Connection:
             cursor.itersize = 10_000
             yield from cursor.execute(query, values)
 
-    def copy(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
-        """Many rows at once, inside a transaction."""
-        with self._explained(), self._alive().cursor() as cursor, cursor.copy(query) as copying:
-            for row in rows:
-                copying.write_row(row)
+    def copy(self, query: Query, rows: Iterable[Sequence[object]]) -> int:
+        """Many rows at once, inside a transaction; how many."""
+        with self._explained(), self._alive().cursor() as cursor:
+            with cursor.copy(query) as copying:
+                for row in rows:
+                    copying.write_row(row)
+            return cursor.rowcount
 
     def _alive(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._db is None or self._db.closed:

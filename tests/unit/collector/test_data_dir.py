@@ -16,13 +16,11 @@ from pathlib import Path
 import pytest
 
 from collector.data_dir import DeviceKey, migrate, only_service, open_store, read_store
-from collector.errors import CollectorError, DataBusy, StorageFailure, UnknownCampaign
+from collector.errors import DataBusy, StorageFailure, UnknownCampaign
 from collector.health import STALE_SECONDS, Health, Heartbeat, Status, examine
 from collector.records import Campaign
 from collector.settings import PAGE, resolve
 from collector.store import Store
-from collector.store.common import Portion
-from collector.store.postgres import PostgresStore
 from collector.store.sqlite import SqliteStore
 from collector.web.metrics import exposition, registry
 from collector.web.process import page_command
@@ -230,24 +228,6 @@ def test_a_database_in_use_is_left_alone(cli: Cli, full: Path, used: Campaign) -
         assert snapshot(store) == before
     assert "holds campaigns already; nothing was changed" in shown
     assert not (full / "moved-to").exists()
-
-
-def test_a_copy_that_differs_is_taken_back(full: Path) -> None:
-    need("postgres")
-    where, asked = new_schema(), []
-    with closing(SqliteStore(full / "collector.db")) as old, closing(PostgresStore(where)) as new:
-
-        def changing() -> Iterator[Portion]:
-            asked.append(1)
-            for table, rows in old.contents():
-                kept = list(rows)
-                yield Portion(table, kept[:-1] if table == "report" and len(asked) > 1 else kept)
-
-        with pytest.raises(
-            CollectorError, match=r"differs from the original in row .* of .*report"
-        ):
-            new.take_over(changing)
-        assert new.campaigns() == []
 
 
 def test_a_wrong_address_and_an_empty_directory(cli: Cli, data: Path, tmp_path: Path) -> None:
