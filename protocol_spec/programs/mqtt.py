@@ -16,9 +16,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -70,6 +73,34 @@ def lazy_import(name: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
+# --- TLS that is resumed -------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class TlsClient:
+    """A context, and the session of its last connection, which the next one uses up."""
+
+    context: ssl.SSLContext
+    session: ssl.SSLSession | None = None
+
+    def take(self) -> ssl.SSLSession | None:
+        session, self.session = self.session, None
+        return session
+
+
+def tls_client(broker: BrokerUrl, credentials: Credentials) -> TlsClient:
+    """The same for every connection with the same credentials, until their files change."""
+    named = (credentials.ca_file, credentials.cert_file, credentials.key_file)
+    files = (Path(name) for name in named if name is not None)
+    changed = tuple(file.stat().st_mtime_ns for file in files if file.exists())
+    return _tls_client(broker, credentials, changed)
+
+
+@lru_cache(maxsize=16)
+def _tls_client(_broker: BrokerUrl, credentials: Credentials, _changed: object) -> TlsClient:
+    return TlsClient(credentials.tls_context())
+
+
 # --- one turn of the network ---------------------------------------------------------------------
 
 
@@ -109,7 +140,8 @@ class BufferedClient(mqtt.Client):
         )
         self.connect_timeout = CONNECT_SECONDS
         self.buffered: BufferedSocket | None = None
-        self.tls_context: ssl.SSLContext | None = None
+        self.tls: TlsClient | None = None
+        self._agreement: Tls | None = None
         self._v5 = version == MQTT_5
         self._is_open = False  # the broker has answered CONNECT, with yes or no
         self._asked_at: float | None = None  # when a PINGREQ was sent that nothing followed yet
@@ -180,6 +212,8 @@ class BufferedClient(mqtt.Client):
             raise BadPacket("a packet before its CONNACK, or a second one")
         self._hand_over(sock, span[1])
         self._is_open = True
+        if self.tls is not None and self._agreement is not None:
+            self.tls.session = self._agreement.session
         return True
 
     def _hand_over(self, sock: BufferedSocket, end: int) -> None:
@@ -222,11 +256,11 @@ class BufferedClient(mqtt.Client):
 
     def _agreed(self, sock: socket.socket) -> Tls | None:
         """TLS, where it is asked for; a socket on which it fails is closed."""
-        if self.tls_context is None:
+        if self.tls is None:
             return None
         sock.setblocking(False)
         try:
-            tls = Tls(self.tls_context, self.host)
+            self._agreement = tls = Tls(self.tls.context, self.host, self.tls.take())
             tls.agree(sock, self.connect_timeout)
         except BaseException:
             sock.close()
@@ -382,7 +416,7 @@ class ClientLink:
         if self._credentials.username is not None:
             client.username_pw_set(self._credentials.username, self._credentials.password)
         if self.broker.tls:
-            client.tls_context = self._credentials.tls_context()
+            client.tls = tls_client(self.broker, self._credentials)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_publish = self._on_publish

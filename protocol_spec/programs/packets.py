@@ -183,10 +183,20 @@ RECORD_BYTES: Final = 1 << 14  # the largest record of TLS
 class Tls:
     """One connection's encryption, over bytes in memory."""
 
-    def __init__(self, context: ssl.SSLContext, host: str) -> None:
+    def __init__(
+        self, context: ssl.SSLContext, host: str, session: ssl.SSLSession | None = None
+    ) -> None:
         self.has_ended = False  # the other side has closed it
         self._arrived, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._arrived, self._outgoing, server_hostname=host)
+        self._tls = context.wrap_bio(
+            self._arrived, self._outgoing, server_hostname=host, session=session
+        )
+
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        """What the next connection can resume, without certificates. Not of TLS 1.2, where anyone
+        on the way sees it, and could tell from it that two connections are one device's."""
+        return self._tls.session if self._tls.version() == "TLSv1.3" else None
 
     def opened(self, arrived: bytes) -> bytes:
         """The plain text of these bytes; of an incomplete record, nothing yet."""

@@ -10,13 +10,16 @@ from typing import Final
 import pytest
 
 from edge_client import Credentials, EdgeClient
+from edge_client.link import PahoLink, connect
 from protocol_spec import Topics
+from protocol_spec.programs.mqtt import MQTT_311
+from protocol_spec.programs.settings import parse_broker
 from testbed.brokers import Broker, Nats
 from tests.support.agents import AgentProcess, edge
 from tests.support.brokers import FAULTS, Files, tls_broker
 from tests.support.campaigns import manifest, second_manifest
 from tests.support.edge import QUICK, tick_until
-from tests.support.network import DISCONNECT, PUBLISH, SUBSCRIBE, Peer, Wire
+from tests.support.network import DISCONNECT, PUBLISH, SUBSCRIBE, Peer, Proxy, Wire
 
 # paho does not close the socket of a failed handshake; it ends when nothing refers to it any more.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -186,6 +189,28 @@ def test_mutual_tls(kind: str, files: Files, tmp_path: Path) -> None:
         assert "--cert-file" in edge(*doctor).stdout
         complete = edge(*doctor, "--cert-file", chain, "--key-file", key)
         assert f"{url} answers (encrypted)" in complete.stdout
+
+
+@KINDS
+@pytest.mark.parametrize("certificate", [False, True])
+def test_a_process_that_connects_again_resumes_tls(
+    kind: str, certificate: bool, files: Files, tmp_path: Path
+) -> None:
+    """Certificates pass once; each session is used once, and renewed."""
+    mine = map(str, files.client("device")) if certificate else (None, None)
+    credentials = Credentials(None, None, ca(files), *mine)
+    server = files.server("localhost")
+    with (
+        tls_broker(kind, files, server, tmp_path, client_certificates=certificate) as broker,
+        Proxy(broker.port) as proxy,
+    ):
+        url = parse_broker(f"mqtts://localhost:{proxy.port}")
+        passed = list[int]()
+        for _ in range(3):
+            with closing(PahoLink(url, credentials, version=MQTT_311)) as link:
+                connect(link)
+                passed.append(sum(c.sent + c.received for c in proxy.connections) - sum(passed))
+    assert passed[1] == passed[2] < passed[0] - 400, passed
 
 
 def test_a_broker_that_does_not_speak_tls(nats: Nats, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from protocol_spec.programs.mqtt import MQTT_5, BufferedClient
+from protocol_spec.programs.mqtt import MQTT_5, BufferedClient, TlsClient
 from protocol_spec.programs.packets import (
     CUT_BYTES,
     LARGEST_PACKET,
@@ -508,7 +508,7 @@ def test_a_handshake_in_small_pieces_is_limited_in_time(contexts: Contexts) -> N
         dripping.start()
         client = BufferedClient("test", MQTT_5)
         client.connect_timeout = 0.5
-        client.tls_context = contexts[0]
+        client.tls = TlsClient(contexts[0])
         began = time.monotonic()
         with pytest.raises(OSError, match=r"did not answer in time|SSL"):
             client.connect("127.0.0.1", listener.getsockname()[1])
