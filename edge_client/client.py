@@ -194,11 +194,21 @@ class EdgeClient(DeviceState):
         """
         return self.report_from(values.__getitem__, timeout=timeout)
 
-    def report_from(self, read: ReadValue, *, timeout: float = 30.0) -> list[Reported]:
+    def report_from(
+        self, read: ReadValue, *, timeout: float = 30.0, visit: bool = False
+    ) -> list[Reported]:
         """The same, reading the value only if a report is due.
 
         What is stored is sent even if a new report cannot be drawn; why not is raised after that.
+        A visit ends as soon as nothing more can come, and returns what became of every report that
+        had no receipt before it.
         """
+        joined = {m.name: m for m in self.memberships() if m.status == "joined"}
+        waiting = {
+            (name, row.round)
+            for name in joined
+            for row in self.store.reports(name, queued_only=True)
+        }
         failures: list[AllomfreeError] = []
         for membership in self.memberships():
             try:
@@ -206,12 +216,14 @@ class EdgeClient(DeviceState):
             except AllomfreeError as error:
                 failures.append(error)
         delivery = self._delivery()
-        left = {(row.campaign, row.round) for row in delivery.deliver(timeout)}
+        left = {(row.campaign, row.round) for row in delivery.deliver(timeout, visit=visit)}
         if failures:
             raise failures[0]
-        return [self._reported(m, left, delivery) for m in self.memberships()]
+        done = [self._latest(m, left, delivery) for m in self.memberships()]
+        earlier = waiting - {(one.campaign, one.round) for one in done} if visit else ()
+        return [self._fate(joined[name], n, left, delivery) for name, n in sorted(earlier)] + done
 
-    def _reported(
+    def _latest(
         self, membership: Membership, left: set[tuple[str, int]], delivery: Delivery
     ) -> Reported:
         name, number, allowed = membership.name, membership.last_round, due(membership, self.clock)
@@ -223,8 +235,15 @@ class EdgeClient(DeviceState):
             begins = first_round_to_come(membership.manifest, self.clock)
             more = f"; it begins at {begins}" if allowed is Wait.NOT_BEGUN and begins else ""
             return Reported(name, None, ReportState.WAITING, f"{allowed}{more}")
+        return self._fate(membership, number, left, delivery)
+
+    def _fate(
+        self, membership: Membership, number: int, left: set[tuple[str, int]], delivery: Delivery
+    ) -> Reported:
+        name = membership.name
         if (name, number) not in left:
-            return Reported(name, number, ReportState(row.fate))
+            fate = {row.round: row.fate for row in self.store.reports(name)}[number]
+            return Reported(name, number, ReportState(fate))
         trouble = delivery.trouble(membership.broker)
         if not trouble and not delivery.queues[name].reports[number].attempts:
             trouble = "there was no time to send it"

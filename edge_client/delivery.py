@@ -17,7 +17,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,7 +41,7 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.programs.backoff import Backoff, backoff_pause
-from protocol_spec.programs.mqtt import MQTT_5, Version
+from protocol_spec.programs.mqtt import Version
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import parse_broker
 
@@ -193,9 +194,10 @@ class Connection:
     timing: Timing
     entropy: Entropy
     trace: Trace
+    version: Version
+    remember: Callable[[str, Version], None]
     link: Link | None = None
     trouble: str = ""
-    _version: Version = MQTT_5
     _in_flight: dict[int, Outgoing] = field(default_factory=dict)
     _subscribed: set[str] = field(default_factory=set)
     _backoff: Backoff = field(init=False)
@@ -218,7 +220,7 @@ class Connection:
         """Reach the broker, unless it is connected or its pause is not over."""
         if self.link is not None or self._backoff.seconds_left:
             return
-        link = self.connector.link(parse_broker(self.broker), self._version)
+        link = self.connector.link(parse_broker(self.broker), self.version)
         try:
             link.start()
         except BrokerUnreachable as error:
@@ -281,7 +283,10 @@ class Connection:
 
     def _connected(self, link: Link, queues: Sequence[CampaignQueue]) -> None:
         """On a new connection everything without a receipt is sent again."""
-        self._version = link.version
+        if self.version != link.version:
+            self.version = link.version
+            with suppress(StorageFailure):  # it is found out again
+                self.remember(self.broker, link.version)
         self.trouble = ""
         self._backoff.connected()
         self._in_flight.clear()
@@ -334,12 +339,15 @@ class Delivery:
         self.connections: dict[str, Connection] = {}
         self._seen: int | None = None
 
-    def deliver(self, timeout: float) -> list[Queued]:
-        """One shot: send what is queued and wait for receipts; returns what is still queued."""
+    def deliver(self, timeout: float, *, visit: bool = False) -> list[Queued]:
+        """One shot: send what is queued and wait for receipts; returns what is still queued.
+
+        A visit ends already when each report was sent once and its receipt looked for.
+        """
         limit = time.monotonic() + timeout
         try:
             self.settle()
-            while self.queued and time.monotonic() < limit:
+            while self.queued and time.monotonic() < limit and (self.is_visiting or not visit):
                 self.run_network(self.timing.step_seconds / 5)
                 self.settle()
             return self.queued
@@ -392,6 +400,13 @@ class Delivery:
         self._seen = None
 
     @property
+    def is_visiting(self) -> bool:
+        """Whether a report was never sent, or its receipt may come before it is sent again."""
+        now = self._clock.boottime()
+        reports = (r for queue in self.queues.values() for r in queue.reports.values())
+        return any(not r.attempts or (r.is_expected(now) and now < r.next_try) for r in reports)
+
+    @property
     def queued(self) -> list[Queued]:
         return [r.row for queue in self.queues.values() for r in queue.reports.values()]
 
@@ -427,6 +442,8 @@ class Delivery:
                 timing=self.timing,
                 entropy=self.entropy,
                 trace=self._trace,
+                version=min(Version(q.membership.mqtt) for q in self._queues_of(broker)),
+                remember=self._store.set_mqtt,
             )
 
     def _close_campaign(self, queue: CampaignQueue) -> None:

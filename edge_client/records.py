@@ -76,6 +76,7 @@ class Membership:
     answers: int = 0  # given so far, where no memo counts them
     operator: bytes = b""  # whose signature was verified when it was joined
     known_broker: bool = True  # whether credentials were for its broker when it was joined
+    mqtt: int = 5  # the version that its broker speaks
     drawn_rounds: tuple[int, ...] | None = None  # the only ones it answers; None: every round
 
     @property

@@ -70,19 +70,28 @@ def serve(settings: Settings, timing: Timing | None = None) -> None:
 @click.option(
     "--timeout", default=30.0, show_default=True, help="Seconds to wait for broker and receipt."
 )
+@click.option(
+    "--all",
+    "visit",
+    is_flag=True,
+    help="Look once for every receipt outstanding, then leave; exit 1 while one is missing.",
+)
 @AS_JSON
-def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json: bool) -> None:
+def report(
+    settings: Settings, values: tuple[str, ...], timeout: float, visit: bool, as_json: bool
+) -> None:
     """Report this round once and exit: for cron and battery-powered devices.
 
     \b
     allomfree-edge report
+    allomfree-edge report --all
     allomfree-edge report --value fuel=wood
     """
     given = _given(values)
     sources = {**build_all(settings.sources, settings.config), **given}
     with open_client(settings, exclusive=True) as client:
         _check_questions(given, client.memberships())
-        done = client.report_from(reader(sources), timeout=timeout)
+        done = client.report_from(reader(sources), timeout=timeout, visit=visit)
         facts = [{"campaign": d.campaign, "round": d.round, "state": d.text} for d in done]
         lines = [
             f"{d.campaign}: {'' if d.round is None else f'round {d.round}: '}{d.text}" for d in done
@@ -97,6 +106,11 @@ def report(settings: Settings, values: tuple[str, ...], timeout: float, as_json:
             fail(f"{what}. Try again with: allomfree-edge report", 1)
         if one.reason == Wait.CLOCK_EARLY:
             fail(f"{one.campaign}: {one.reason}; nothing was drawn or sent. Set the clock", 1)
+    sent = sum(one.state is ReportState.SENT for one in done)
+    if visit and sent:
+        counted = sum(one.state is ReportState.COUNTED for one in done)
+        what = f"{counted} confirmed, {sent} outstanding: sent, and kept until there is a receipt"
+        fail(f"{what}. Try again with: allomfree-edge report --all", 1)
 
 
 def _given(values: tuple[str, ...]) -> dict[str, Source]:

@@ -264,6 +264,11 @@ class Store:
                 left = "UPDATE outbox SET fate = 'withdrawn' WHERE campaign = ? AND fate = 'queued'"
                 self.execute(left, (campaign,))
 
+    def set_mqtt(self, broker: str, version: int) -> None:
+        """Remember which version a broker speaks: trying the other first costs a connection."""
+        with self.transaction():
+            self.execute("UPDATE campaign SET mqtt = ? WHERE broker = ?", (version, broker))
+
     def decisions(self, campaign: str) -> list[tuple[int, str]]:
         """What the owner or the policy decided about a campaign, and when."""
         rows = self.execute(

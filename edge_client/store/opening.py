@@ -66,7 +66,8 @@ CREATE TABLE campaign (
     round_opened REAL NOT NULL DEFAULT 0,
     answers INTEGER NOT NULL,       -- given so far, where no memo counts them
     operator BLOB NOT NULL,         -- whose signature was verified when it was joined
-    known_broker INTEGER NOT NULL   -- whether credentials were for its broker then
+    known_broker INTEGER NOT NULL,  -- whether credentials were for its broker then
+    mqtt INTEGER NOT NULL DEFAULT 5 -- the version that its broker speaks: 5, or 4 for 3.1.1
 ) STRICT;
 CREATE TABLE drawn_round (          -- where a device answers in some rounds only
     campaign TEXT NOT NULL REFERENCES campaign(name) ON DELETE CASCADE,

@@ -107,7 +107,7 @@ def printed(place: Path, source: str) -> list[Printed]:
     environment = {"PYTHONPATH": f"{place}:{ROOT}"}
     flags = ("--config", config, "--log-level", "debug")
     outputs: list[Printed] = []
-    for words in (("report", "--timeout", "0"), ("status", "--json")):
+    for words in (("report", "--all", "--timeout", "0"), ("status", "--json")):
         done = edge(*words, *flags, extra_environment=environment)
         outputs.append((done.returncode, done.stdout, done.stderr))
     return outputs

@@ -18,6 +18,7 @@ import edge_client
 from edge_client import Credentials, EdgeClient, EdgeError, Policy, ReportState
 from edge_client.__main__ import main
 from edge_client.errors import PolicyRefusal, SettingsError
+from edge_client.records import Queued
 from edge_client.settings import SETTINGS, resolve
 from edge_client.store import Store
 from protocol_spec import (
@@ -36,8 +37,11 @@ from protocol_spec.programs.settings import parse_broker
 from testbed.brokers import Nats, Tally
 from tests.support.campaigns import manifest, manifest_text
 from tests.support.command_line import Cli, facts_of
-from tests.support.edge import FUEL, NOBODY, QUICK, ROOM, MemoryTally, by_port, rows
+from tests.support.edge import FUEL, NOBODY, QUICK, ROOM, ROOMY, MemoryTally, by_port, rows
+from tests.support.network import Proxy
+from tests.support.processes import wait_until
 
+SENT = "sent, no receipt yet"
 VERBS = sorted(main.commands)
 WITH_JSON = ("join", "show", "status", "report", "doctor")
 
@@ -117,6 +121,31 @@ def test_a_report_is_counted(cli: Cli, state: Path, asked: Path, nats: Nats) -> 
     assert len(tally.deliveries) == 1
     (sent,) = facts_of(cli("show", "--state-dir", state, "--json"))["campaigns"][0]["sent"]
     assert sent["bytes"] == tally.deliveries[0][1].hex(" ")
+
+
+def test_a_visit_says_what_is_confirmed_and_what_is_outstanding(
+    cli: Cli, state: Path, nats: Nats
+) -> None:
+    """NATS speaks MQTT 3.1.1 alone, which is found out once."""
+    with Proxy(nats.port) as proxy:
+        asked = manifest(slug=f"t-{os.urandom(4).hex()}", period=2, grace=3600)
+        with EdgeClient(state, policy=ROOMY) as client:
+            client.join(client.invitation(manifest=asked, broker=proxy.url), device="device")
+            first = client.agent.draw(client.find(), lambda _: "wood")
+        assert isinstance(first, Queued)
+        wait_until(lambda: asked.rounds.round_at(time.time()) != first.round)
+        visit = ("report", "--all", "--value", "fuel=wood", "--state-dir", state)
+        alone = cli(*visit, "--timeout", "1")
+        assert proxy.accepted == 2
+        assert alone.exit_code == 1
+        assert alone.stdout.splitlines()[0] == f"{asked.campaign}: round {first.round}: {SENT}"
+        assert "0 confirmed, 2 outstanding: " in alone.stderr
+        with Tally(nats.port, asked):
+            printed = facts_of(cli(*visit, "--json"))["reports"]
+        assert proxy.accepted == 3
+        assert [each["state"] for each in printed] == ["counted"] * len(printed)
+        assert printed[0]["round"] == first.round
+        assert len(printed) in (2, 3), "another round may have begun"
 
 
 def test_forget_asks_wipes_and_keeps_the_ledger(cli: Cli, joined_state: Path) -> None:

@@ -31,12 +31,14 @@ from tests.support.campaigns import manifest
 from tests.support.edge import (
     DAY,
     NOBODY,
+    ROOMY,
     FakeClock,
     Joined,
     MemoryTally,
     agree,
     by_port,
     daily,
+    joined_agent,
     last_state,
     only,
     receipt,
@@ -97,6 +99,52 @@ def test_pauses_between_sendings_double(
     gaps = [later - earlier for earlier, later in pairwise(sent)]
     assert gaps == [8.0, 15.0, 30.0, 60.0, 120.0, 240.0, *[450.0] * (len(gaps) - 6)]
     assert len(gaps) > 10
+
+
+class HastyClock(FakeClock):
+    """Time passes with every look at it."""
+
+    def boottime(self) -> float:
+        self.pass_time(0.125)
+        return self.uptime
+
+
+def visits(state: Path, *values: str) -> tuple[list[tuple[str, float]], list[str], int]:
+    """One visit in each round, with what happened when, what it returned, and what was sent."""
+    clock, broker, points = HastyClock(), MemoryBroker(), list[tuple[str, float]]()
+    tally = MemoryTally(broker, daily(max_values=2), receipts=False)
+    agent = joined_agent(state, clock, tally.manifest, device="device")
+    agent.store.close()
+
+    def note(point: str) -> None:
+        points.append((point, clock.uptime))
+
+    said = list[str]()
+    for value in values:
+        with EdgeClient(
+            state, clock=clock, make_link=broker.link, trace=note, policy=ROOMY, entropy=bytes
+        ) as client:
+            tally.receipts = value == values[-1]
+            done = client.report_from(lambda _: value, timeout=30.0, visit=True)  # noqa: B023
+            said += [each.text for each in done]
+        note("left")
+        clock.pass_time(DAY)
+    return points, said, len(tally.deliveries)
+
+
+def test_a_visit_ends_by_itself_and_says_what_became_of_every_report(tmp_path: Path) -> None:
+    points, said, deliveries = visits(tmp_path / "state", "wood", "oil")
+    assert said == ["sent, no receipt yet", "counted", "counted"]
+    assert deliveries == 3, "each report once in a visit, the first one in both"
+    assert [point for point, _ in points].count("left") == 2
+
+
+def test_no_moment_of_a_visit_depends_on_the_value(tmp_path: Path) -> None:
+    first, *others = (
+        visits(tmp_path / "-".join(values), *values)
+        for values in (("wood", "oil"), ("oil", "wood"), ("gas", "marmalade"))
+    )
+    assert others == [first] * 2
 
 
 def test_a_deadline_ends_the_sending(agent: Agent, clock: FakeClock, runner: Runner) -> None:
