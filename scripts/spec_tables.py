@@ -167,47 +167,18 @@ def array_parts(message: bytes, remarks: Sequence[str]) -> list[Part]:
     return [head, *((pack(item), said) for item, said in zip(items, remarks, strict=True))]
 
 
-def _fields(document: dict[str, Any], count: str = "") -> list[Part]:
-    """Key and value of each field on a line; the first has the map's header before it."""
-    header = _header(document)
-    parts = [part for name, value in document.items() for part in _field(name, value)]
-    first, remark = parts[0]
-    return [(header + first, f"map of {len(document)}, {remark}{count}"), *parts[1:]]
-
-
-def _header(collection: dict[str, Any] | tuple[Any, ...]) -> bytes:
-    inside = collection.items() if isinstance(collection, dict) else collection
-    packed = sum(
-        len(pack(item))
-        if not isinstance(collection, dict)
-        else len(pack(item[0])) + len(pack(item[1]))
-        for item in inside
-    )
-    whole = pack(collection)
-    return whole[: len(whole) - packed]
-
-
-def _field(name: str, value: Any) -> list[Part]:
-    key = pack(name)
-    if name == "attributes" and isinstance(value, tuple):
-        head = (key + _header(value), f"attributes, array of {len(value)}")
-        return [head, *(part for each in value for part in _fields(each))]
-    if name in ("rounds", "outcomes") and isinstance(value, dict):
-        head = (key + _header(value), f"{name}, map of {len(value)}")
-        return [head, *((pack(k) + pack(v), k) for k, v in value.items())]
-    if name == "edges":
-        return _edges(key, value)
-    return [(key + pack(value), name)]
-
-
-def _edges(key: bytes, edges: tuple[float, ...]) -> list[Part]:
-    """The first next to its key, then two to a line."""
-    said = [f"{edge:g}" for edge in edges]
-    parts = [(key + _header(edges) + pack(edges[0]), f"edges: {said[0]}")]
-    for i in range(1, len(edges), 2):
-        two = slice(i, i + 2)
-        parts.append((b"".join(map(pack, edges[two])), ", ".join(said[two])))
-    return parts
+def map_parts(name: str, value: Any, lead: bytes = b"") -> list[Part]:
+    """A value, and every value inside of it, each on a line with its name or number."""
+    if isinstance(value, dict):
+        kind, inside = "map", [(key, each, pack(key)) for key, each in value.items()]
+    elif isinstance(value, tuple) and value and not isinstance(value[0], str):
+        numbers = [f"{each:g}" if isinstance(each, float) else "" for each in value]
+        kind, inside = "array", [(said, each, b"") for said, each in zip(numbers, value)]
+    else:
+        return [(lead + pack(value), name)]
+    header = pack(value)[: 1 if len(value) < 16 else 3]
+    said = f"{name}, {kind} of {len(value)}".removeprefix(", ")
+    return [(lead + header, said), *(part for each in inside for part in map_parts(*each))]
 
 
 def remarks(manifest: Manifest) -> dict[str, tuple[str, ...]]:
@@ -252,12 +223,12 @@ def _examples(readme: str) -> Blocks:
 
     def whole_manifest(_: str) -> str:
         payload = manifest.to_bytes()
-        return shown("manifest", payload, _fields(unpack_manifest(payload)))
+        return shown("manifest", payload, map_parts("", unpack_manifest(payload)))
 
     def result(_: str) -> str:
         payload = messages["result"].encode()
         document = unpack(payload, array=8, text=64, binary=64, maps=32)
-        return shown("result", payload, _fields(document))
+        return shown("result", payload, map_parts("", document))
 
     return {
         **{f"example {name}{TITLES.get(name, '')}": array(name) for name in said},
@@ -307,33 +278,13 @@ LIMITS = {
 }
 # In the table of the manifest's fields, or in the requirement that names them.
 LIMITS_ELSEWHERE = {
-    "DEVICES_PER_PAGE",  # M66
-    "KEY_BYTES",
-    "MAX_CONTACT_LENGTH",
-    "MAX_COUNT",  # M23
-    "MAX_DEVICES",
-    "MAX_DEVICE_LENGTH",  # M2
-    "MAX_DRAIN_SECONDS",
-    "MAX_EPS_INF",
-    "MAX_INSTANT",
-    "MAX_MIN_REPORTS",
-    "MAX_NAMESPACE_LENGTH",  # section 5
-    "MAX_NAME_LENGTH",
-    "MAX_OWNER_LENGTH",
-    "MAX_PERIOD_SECONDS",
-    "MAX_PURPOSE_LENGTH",
-    "MAX_QUESTION_LENGTH",
-    "MAX_RETENTION_SECONDS",
-    "MAX_SLUG_LENGTH",
-    "MAX_TITLE_LENGTH",
-    "MAX_UNIT_LENGTH",
-    "MAX_VALUE_LENGTH",
-    "MIN_EPSILON",
-    "MIN_LEVELS",
-    "MIN_PUBLISHED_EPS_1",  # M113
-    "MIN_VALUES",
-    "PAGE_TAGS",  # M105
-}
+    "DEVICES_PER_PAGE", "KEY_BYTES", "MAX_CONTACT_LENGTH", "MAX_COUNT", "MAX_DEVICES",
+    "MAX_DEVICE_LENGTH", "MAX_DRAIN_SECONDS", "MAX_EPS_INF", "MAX_INSTANT", "MAX_MIN_REPORTS",
+    "MAX_NAMESPACE_LENGTH", "MAX_NAME_LENGTH", "MAX_OWNER_LENGTH", "MAX_PERIOD_SECONDS",
+    "MAX_PURPOSE_LENGTH", "MAX_QUESTION_LENGTH", "MAX_RETENTION_SECONDS", "MAX_SLUG_LENGTH",
+    "MAX_TITLE_LENGTH", "MAX_UNIT_LENGTH", "MAX_VALUE_LENGTH", "MIN_EPSILON", "MIN_LEVELS",
+    "MIN_PUBLISHED_EPS_1", "MIN_VALUES", "PAGE_TAGS",
+}  # fmt: skip
 LIMITS_OF_THE_REFERENCE = {"MAX_DOMAIN", "MAX_EPSILON"}  # nothing on the wire reaches them
 
 # Defaults that follow from other fields.
@@ -504,24 +455,10 @@ def _type(schemas: Mapping[str, Any], schema: Mapping[str, Any], spelt: Mapping[
     return spelt[schema["type"]]
 
 
-MSGPACK = {
-    "integer": "int",
-    "number": "float",
-    "string": "str",
-    "object": "map",
-    "null": "nil",
-    "array": "array",
-    "array of": "",
-}
-JSON = {
-    "integer": "number",
-    "number": "number",
-    "string": "string",
-    "object": "object",
-    "null": "null",
-    "boolean": "boolean",
-    "array": "array",
-}
+JSON = {name: name for name in ("string", "object", "null", "boolean", "array")}
+JSON |= {"integer": "number", "number": "number"}
+MSGPACK = {"integer": "int", "number": "float", "string": "str", "object": "map", "null": "nil"}
+MSGPACK |= {"array": "array", "array of": ""}
 
 
 def pauses_table(_inside: str) -> str:
