@@ -25,7 +25,7 @@ from collector.opening import ADDRESS_FILE
 from collector.records import Counts, Refusal
 from collector.results.facts import write_truth
 from protocol_spec import Manifest, Outcome
-from tests.support.campaigns import manifest_text
+from tests.support.campaigns import manifest as make_manifest
 from tests.support.collector import HOUR, candidate, seal
 from tests.support.command_line import facts
 from tests.support.harness import AXE, need, path_of
@@ -280,8 +280,9 @@ def build(data: Path) -> Sample:
     first = int(time.time()) - HOUR * (SEALED + 2) + HOUR // 2
     store, names = open_store(data), dict[str, str]()
     for slug, attributes in (("demo", ATTRIBUTES), ("harm", HOSTILE)):
-        text = manifest_text(slug=slug, first=first, eps_inf=4.0, eps_1=1.5, attributes=attributes)
-        manifest = Manifest.from_toml(text.replace("min_reports = 1", "min_reports = 200"))
+        manifest = make_manifest(
+            slug=slug, first=first, eps_inf=4.0, eps_1=1.5, min_reports=200, attributes=attributes
+        )
         if slug == "harm":
             manifest = replace(manifest, title=HARM[0], purpose=HARM[1])
             manifest = replace(manifest, owner=HARM[2], contact=JAVASCRIPT)

@@ -20,6 +20,7 @@ def manifest_text(
     grace: int = 3600,
     eps_inf: float = 2.0,
     eps_1: float = 0.6,
+    min_reports: int = 1,
     max_values: int = 1,
     slug: str = "test",
     reporting: str = "memoized",
@@ -45,7 +46,7 @@ contact = "tests@example.org"
 reporting = "{reporting}"
 eps_inf = {eps_inf}
 {"" if once else f"eps_1 = {eps_1}"}
-min_reports = 1
+min_reports = {min_reports}
 {f"max_values = {max_values}" if reporting == "memoized" else ""}
 [rounds]
 first = {start}

@@ -42,7 +42,7 @@ from protocol_spec import (
 from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
 from protocol_spec.programs.settings import BrokerUnreachable
 from protocol_spec.topics import from_all_devices
-from tests.support.campaigns import manifest_text, read_manifest
+from tests.support.campaigns import manifest, second_manifest
 from tests.support.databases import new_schema
 
 FIRST: Final = 1_800_000_000
@@ -66,11 +66,9 @@ values = [{", ".join(f'"c{i}"' for i in range(11))}]
 """
 
 
-def three_questions(*, min_reports: int = 1, **options: Any) -> Manifest:
+def three_questions(**options: Any) -> Manifest:
     """Hourly rounds from FIRST; L-GRR bodies of one and of two bytes, and L-OSUE with padding."""
-    options = {"first": FIRST, "grace": HOUR, "attributes": ATTRIBUTES, **options}
-    text = manifest_text(**options)
-    return read_manifest(text.replace("min_reports = 1", f"min_reports = {min_reports}"))
+    return manifest(**{"first": FIRST, "grace": HOUR, "attributes": ATTRIBUTES, **options})
 
 
 def answer(campaign: Campaign, attribute: int, number: int) -> bytes:
@@ -286,12 +284,6 @@ def tags_on(work: ServiceInMemory, campaign: Campaign, page: int) -> Set[bytes]:
 
 
 FUEL_INDEX, TOWN_INDEX = 0, 2  # attributes of `QUESTIONS`
-BUDGETS: Final = {
-    "memoized": "eps_inf = 4.0\neps_1 = 2.0",
-    "once": "eps_inf = 4.0",
-    "hashed": "eps_inf = 4.0\neps_1 = 2.0",
-    "nested": "eps_inf = 4.0\neps_1 = 1.0",
-}
 QUESTIONS: Final = f"""
 [[attributes]]
 name = "fuel"
@@ -309,33 +301,11 @@ values = [{", ".join(f'"t{i}"' for i in range(300))}]
 """
 
 
-def asked(
-    reporting: str,
-    *,
-    min_reports: int = 1,
-    count: int = 8,
-    each: int | None = None,
-    attributes: str = QUESTIONS,
-) -> Manifest:
-    """Hourly rounds from FIRST."""
-    text = f"""
-format = 1
-slug = "{reporting}"
-title = "A test"
-purpose = "Testing"
-owner = "The tests"
-contact = "tests@example.org"
-reporting = "{reporting}"
-{BUDGETS[reporting]}
-min_reports = {min_reports}
-[rounds]
-first = {FIRST}
-period = {HOUR}
-count = {count}
-grace = {HOUR}
-{f"each = {each}" if each else ""}
-{attributes}"""
-    return read_manifest(text)
+def asked(reporting: str, **options: Any) -> Manifest:
+    """Hourly rounds from FIRST, with any mechanism."""
+    usual: dict[str, Any] = {"first": FIRST, "count": 8, "attributes": QUESTIONS, "eps_inf": 4.0}
+    usual |= {"slug": reporting, "eps_1": 1.0 if reporting == "nested" else 2.0}
+    return second_manifest(reporting=reporting, **{**usual, **options})
 
 
 @dataclass

@@ -24,7 +24,7 @@ from collector.web.live import Limits
 from collector.web.process import bound, listening
 from collector.web.server import make_server
 from protocol_spec import Manifest, Mechanism, Outcome
-from tests.support.campaigns import read_manifest
+from tests.support.campaigns import second_manifest
 from tests.support.collector import COLOUR, FIRST, candidate, seal, three_questions
 
 
@@ -161,22 +161,7 @@ class Own:
 # --- results, made from counts that come out as expected, for every mechanism ---------------------
 
 
-MANIFEST = """
-format = 1
-slug = "rooms"
-title = "Warm rooms"
-purpose = "Testing"
-owner = "The tests"
-contact = "tests@example.org"
-reporting = "{reporting}"
-{budget}
-min_reports = {min_reports}
-[rounds]
-first = {first}
-period = 3600
-count = 60
-grace = 3600
-[[attributes]]
+ROOMS = """[[attributes]]
 name = "room"
 question = "How warm is your living room?"
 edges = [-inf, 16, 18, 20, 22, 24, inf]
@@ -196,11 +181,12 @@ SHARES = {
 }
 
 
-def rooms(reporting: str, *, min_reports: int = 50, first: int = 1_800_000_000) -> Manifest:
+def rooms(reporting: str, *, min_reports: int = 50, first: int = FIRST) -> Manifest:
     """A numeric attribute and one with names, with any mechanism."""
-    budget = "eps_inf = 4.0" if reporting == "once" else "eps_inf = 4.0\neps_1 = 1.5"
-    text = MANIFEST.format(reporting=reporting, budget=budget, min_reports=min_reports, first=first)
-    return read_manifest(text)
+    return second_manifest(
+        slug="rooms", reporting=reporting, eps_inf=4.0, eps_1=1.5, min_reports=min_reports,
+        first=first, count=60, attributes=ROOMS,
+    )  # fmt: skip
 
 
 def expected_tally(mechanism: Mechanism, n: int, shares: tuple[float, ...]) -> Tally:

@@ -263,9 +263,9 @@ def test_the_planner_is_what_plan_prints(
     cli: Cli, site: Site, campaign: Campaign, tmp_path: Path, query: str
 ) -> None:
     file = tmp_path / "manifest.toml"
-    text = manifest_text(first=FIRST, grace=3600, attributes=ATTRIBUTES)
-    needed = f"min_reports = {campaign.manifest.min_reports}"
-    file.write_text(text.replace("min_reports = 1", needed))
+    enough = campaign.manifest.min_reports
+    text = manifest_text(first=FIRST, grace=3600, min_reports=enough, attributes=ATTRIBUTES)
+    file.write_text(text)
     given = dict(part.split("=") for part in query.split("&"))
     flags = {"n": "--devices", "f": "--frequency", "precision": "--precision"}
     options = [word for name, value in given.items() for word in (flags[name], value)]

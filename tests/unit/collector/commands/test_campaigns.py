@@ -31,7 +31,7 @@ from tests.support.campaigns import manifest_text
 from tests.support.collector import FIRST, candidate, seal
 from tests.support.command_line import NOBODY, Cli, facts_of, mistaken, read_code, squares_of
 from tests.support.harness import ROOT, need
-from tests.support.pages import MANIFEST as ROOMS
+from tests.support.pages import ROOMS
 
 HEAT = ROOT / "docs/examples/home-heat.toml"
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.toml"))
@@ -39,10 +39,9 @@ NOW = 1_800_000_000
 BROKER = "mqtts://broker.example"
 
 
-def rooms(**values: object) -> str:
+def rooms() -> str:
     """A manifest with an attribute that changes."""
-    given = {"reporting": "memoized", "budget": "eps_inf = 4.0\neps_1 = 1.5"}
-    return ROOMS.format(**given, min_reports=1, first=FIRST, **values)
+    return manifest_text(first=FIRST, eps_inf=4.0, eps_1=1.5, attributes=ROOMS, not_known=True)
 
 
 def opened(cli: Cli, data: Path, file: Path, *words: str, broker: str = NOBODY) -> Any:

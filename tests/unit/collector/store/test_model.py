@@ -219,7 +219,7 @@ MANIFESTS: dict[str, Manifest] = {
         mechanism,
         min_reports=ENOUGH,
         count=RELEASED_ROUNDS,
-        each=RELEASED_ROUNDS if mechanism == "once" else None,
+        each=RELEASED_ROUNDS,
         attributes=QUESTIONS,
     )
     for mechanism in MECHANISMS

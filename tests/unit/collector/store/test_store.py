@@ -437,8 +437,7 @@ class Opened:
 
     def __init__(self, store: Store, reporting: str, key: DeviceKey, min_reports: int = 1) -> None:
         self.store = store
-        each = 8 if reporting == "once" else None
-        manifest = asked(reporting, min_reports=min_reports, each=each)
+        manifest = asked(reporting, min_reports=min_reports, each=8)
         self.campaign: Campaign = store.open_campaign(manifest, FIRST)
         self.known = open_campaigns(self.campaign, key)
         self.key = key
