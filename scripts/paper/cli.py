@@ -81,9 +81,9 @@ def compose(
         runs=comparisons[0].runs,
         seed=seed,
         printed_runs=gains.RUNS,
-        gains="\n".join(gains.as_lines(comparisons, seed, markdown=True)),
+        gains="\n".join(gains.as_lines(comparisons, seed)),
         figures="\n\n".join(f"![{_FIGURES[name]}]({path.as_posix()})" for path, name in names),
-        variance="\n".join(variance.as_lines(cells, markdown=True)),
+        variance="\n".join(variance.as_lines(cells)),
     )
 
 
@@ -107,14 +107,7 @@ class Printed:
 Command = Callable[..., None]
 
 
-def _form(command: Command) -> Command:
-    as_json = click.option(
-        "--json", "file_format", flag_value="json", help="Print one JSON object."
-    )
-    markdown = click.option(
-        "--markdown", "file_format", flag_value="markdown", help="Print Markdown tables."
-    )
-    return as_json(markdown(command))
+_AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def _simulation(command: Command) -> Command:
@@ -150,9 +143,9 @@ def main(context: click.Context) -> None:
 
 
 @main.command("variance")
-@_form
+@_AS_JSON
 @click.pass_context
-def variance_tables(context: click.Context, file_format: str | None) -> None:
+def variance_tables(context: click.Context, as_json: bool) -> None:
     """Both variance tables, cell by cell, with the exact calibration next to the paper's.
 
     \b
@@ -162,19 +155,19 @@ def variance_tables(context: click.Context, file_format: str | None) -> None:
     """
     cells = variance.compare(context.obj.variances)
     done = variance.reproduced(cells)
-    if file_format == "json":
+    if as_json:
         facts = {"n": variance.N, "reproduced": done, "cells": [cell.facts() for cell in cells]}
         click.echo(json.dumps(facts, indent=2))
     else:
-        click.echo("\n".join(variance.as_lines(cells, markdown=file_format == "markdown")))
+        click.echo("\n".join(variance.as_lines(cells)))
     context.exit(0 if done else 1)
 
 
 @main.command("gains")
 @_simulation
-@_form
+@_AS_JSON
 @click.pass_context
-def gain_tables(context: click.Context, runs: int, seed: int, file_format: str | None) -> None:
+def gain_tables(context: click.Context, runs: int, seed: int, as_json: bool) -> None:
     """Both tables of accuracy gains on the four data sets.
 
     \b
@@ -184,11 +177,11 @@ def gain_tables(context: click.Context, runs: int, seed: int, file_format: str |
     """
     found = [gains.compare(*pair) for pair in context.obj.experiments(runs, seed).items()]
     done = gains.reproduced(found)
-    if file_format == "json":
+    if as_json:
         how = {"runs": runs, "seed": seed, "reproduced": done}
         click.echo(json.dumps(how | {"halves": [half.facts() for half in found]}, indent=2))
     else:
-        click.echo("\n".join(gains.as_lines(found, seed, markdown=file_format == "markdown")))
+        click.echo("\n".join(gains.as_lines(found, seed)))
     context.exit(0 if done else 1)
 
 

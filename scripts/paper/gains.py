@@ -302,7 +302,7 @@ def reproduced(comparisons: Iterable[Comparison]) -> bool:
     return all(comparison.agrees and comparison.improved for comparison in comparisons)
 
 
-# --- as text and Markdown ------------------------------------------------------------------------
+# --- in Markdown ---------------------------------------------------------------------------------
 
 LEGEND: Final = {
     "rms z": f"root mean square of the 16 z; {LARGEST_RMS_Z} or less counts as agreement",
@@ -312,19 +312,18 @@ LEGEND: Final = {
 }
 
 
-def as_lines(comparisons: Sequence[Comparison], seed: int, *, markdown: bool) -> list[str]:
-    """For a terminal or for a document: the summary, and every printed gain with ours."""
-    mark = "### " if markdown else ""
+def as_lines(comparisons: Sequence[Comparison], seed: int) -> list[str]:
+    """The summary, and every printed gain with ours."""
     lines = [f"Accuracy gains of ALLOMFREE from {comparisons[0].runs:,} runs, seed {seed}:", ""]
-    lines += summary(comparisons, markdown=markdown)
+    lines += summary(comparisons)
     for ratio in dict.fromkeys(c.half.ratio for c in comparisons):
         some = [c for c in comparisons if c.half.ratio == ratio]
         rows = [["eps_inf", *(f"{_title(c)} {over}" for c in some for over in REFERENCES)]]
         for place, name in enumerate(some[0].half.printed):
             pairs = [(*c.cells, *c.means)[2 * place : 2 * place + 2] for c in some]
             rows.append([name, *(f"{g.printed} ({g.ours:z.1f})" for pair in pairs for g in pair)])
-        lines += ["", f"{mark}eps_1 = {ratio} eps_inf: gain printed (and ours), percent", ""]
-        lines += table(rows, markdown=markdown)
+        lines += ["", f"### eps_1 = {ratio} eps_inf: gain printed (and ours), percent", ""]
+        lines += table(rows)
     return lines
 
 
@@ -332,17 +331,16 @@ def _title(comparison: Comparison) -> str:
     return load(comparison.half.data_set).title
 
 
-def summary(comparisons: Sequence[Comparison], *, markdown: bool = False) -> Iterator[str]:
+def summary(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """What follows, one line for each half table, and what its columns mean."""
-    item = "- " if markdown else ""
-    yield from (f"{item}{line}" for line in _conclusions(comparisons))
+    yield from (f"- {line}" for line in _conclusions(comparisons))
     rows = [["data set", "eps_1/eps_inf", "rms z", "largest z", *list(LEGEND)[1:]]]
     for c in comparisons:
         largest = max((cell.z for cell in c.cells), key=abs)
         scores = f"{c.rms_z:.2f}", f"{largest:z.1f}", f"{c.rms_z_text:.1f}"
         rows.append([_title(c), c.half.ratio, *scores, f"{c.exact:.3f}", f"{c.both:.3f}"])
-    yield from ("", *table(rows, markdown=markdown), "")
-    yield from (f"{item}{name}: {meaning}" for name, meaning in LEGEND.items())
+    yield from ("", *table(rows), "")
+    yield from (f"- {name}: {meaning}" for name, meaning in LEGEND.items())
 
 
 def _conclusions(comparisons: Sequence[Comparison]) -> Iterator[str]:

@@ -151,7 +151,7 @@ def variances(protocol: str, k: int | None, budget: Budget) -> tuple[float, floa
     return paper.variance(N), exact.variance(N)
 
 
-# --- as text and Markdown ------------------------------------------------------------------------
+# --- in Markdown ---------------------------------------------------------------------------------
 
 LEGEND: Final = f"""\
 Variance of an estimated frequency at n = {N:,}, f = 0, as printed. "exact" is the variance of the
@@ -159,34 +159,29 @@ exact calibration, with which one report spends all of eps_1; it is shown where 
 of the paper have a misprinted eps_inf, which is shown next to the right one."""
 
 
-def table(rows: Sequence[Sequence[str]], *, markdown: bool) -> list[str]:
-    """Lines of a table whose first row is the header and whose first column is left-aligned."""
-    if markdown:
-        rule = ["---", *("--:" for _ in rows[0][1:])]
-        return [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in rows
-    ]
-    return [lines[0], "-" * len(lines[0]), *lines[1:]]
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table, aligned to be read as they are; the first row is the header."""
+    widths = [max(3, *map(len, column)) for column in zip(*rows)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = ((r[0].ljust(widths[0]), *map(str.rjust, r[1:], widths[1:])) for r in rows)
+    head, *body = (f"| {' | '.join(cells)} |" for cells in lines)
+    return [head, f"| {' | '.join(rule)} |", *body]
 
 
-def as_lines(cells: Sequence[Cell], *, markdown: bool) -> list[str]:
-    """For a terminal or for a document: the paper's tables, what is not rounded, and the sums."""
-    mark, lines = "### " if markdown else "", LEGEND.splitlines()
+def as_lines(cells: Sequence[Cell]) -> list[str]:
+    """In Markdown: the paper's tables, what is not rounded, and the sums."""
+    lines = LEGEND.splitlines()
     for name, group in groupby(cells, key=lambda cell: cell.printed.table):
-        lines += ["", f"{mark}{name} protocols", "", *table(_rows(list(group)), markdown=markdown)]
+        lines += ["", f"### {name} protocols", "", *table(_rows(list(group)))]
     exceptions = [["protocol", "eps_inf", "eps_1", "printed", "computed", "verdict"]]
     exceptions += [
         [c.printed.column, *map(str, c.printed.budget), c.printed.text, f"{c.paper:.6f}", c.verdict]
         for c in cells
         if c.verdict is not Verdict.EQUAL
     ]
-    lines += ["", f"{mark}Printed numbers that are not the rounded ones", ""]
-    lines += table(exceptions, markdown=markdown)
-    item = "- " if markdown else ""
-    return [*lines, "", f"{mark}Summary", "", *(f"{item}{line}" for line in summary(cells))]
+    lines += ["", "### Printed numbers that are not the rounded ones", ""]
+    lines += table(exceptions)
+    return [*lines, "", "### Summary", "", *summary(cells)]
 
 
 def _rows(cells: Sequence[Cell]) -> list[list[str]]:
@@ -211,7 +206,7 @@ def summary(cells: Sequence[Cell]) -> Iterator[str]:
         counts = Counter(cell.verdict for cell in group)
         cut, twice = counts[Verdict.TRUNCATED], counts[Verdict.DOUBLE_ROUNDING]
         yield (
-            f"{name}: {counts[Verdict.EQUAL] + cut} of {counts.total()} cells have the printed "
+            f"- {name}: {counts[Verdict.EQUAL] + cut} of {counts.total()} cells have the printed "
             f"digits{f' ({cut} truncated)' if cut else ''}"
             f"{f', {twice} rounded twice' if twice else ''}, {counts[Verdict.DIFFERS]} differ"
         )
@@ -222,6 +217,6 @@ def summary(cells: Sequence[Cell]) -> Iterator[str]:
         if max(found) > 1:
             least, most = (f"{r:.2f}" if r < 100 else f"{r:,.0f}" for r in (min(found), max(found)))
             yield (
-                f"{column}: the paper's calibration makes the variance {least} to {most} times "
+                f"- {column}: the paper's calibration makes the variance {least} to {most} times "
                 "the exact one"
             )

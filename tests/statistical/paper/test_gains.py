@@ -219,11 +219,11 @@ def test_gains_are_printed_with_every_number_and_the_verdict() -> None:
     done = invoke("gains", "--runs", "100", "--seed", "7")
     lines = done.stdout.splitlines()
     assert done.exit_code == 0
-    assert "2 of 2 half tables agree with the paper's (rms z at most 1.5)" in lines
+    assert "- 2 of 2 half tables agree with the paper's (rms z at most 1.5)" in lines
     for half in NURSERY:
         for eps_inf, (over_sue, over_oue) in half.printed.items():
-            [line] = [x.split() for x in lines if x.split()[:2] == [eps_inf, over_sue]]
-            assert (len(line), line[3]) == (5, over_oue)
+            [line] = [x.split() for x in lines if x.split()[1:4] == [eps_inf, "|", over_sue]]
+            assert line[6] == over_oue
     assert done.stderr.splitlines() == [
         "1 of 2: nursery, eps_1 = 0.3 eps_inf, 100 runs",
         "2 of 2: nursery, eps_1 = 0.6 eps_inf, 100 runs",

@@ -28,20 +28,14 @@ from protocol_spec import TRIAL_MARK, Manifest, ManifestError, is_trial
 from protocol_spec.programs.settings import parse_invitation
 from testbed.brokers import BROKERS
 from tests.support.campaigns import manifest_text
-from tests.support.collector import FIRST, candidate, seal
+from tests.support.collector import candidate, seal
 from tests.support.command_line import NOBODY, Cli, facts_of, mistaken, read_code, squares_of
 from tests.support.harness import ROOT, need
-from tests.support.pages import ROOMS
 
 HEAT = ROOT / "docs/examples/home-heat.toml"
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.toml"))
 NOW = 1_800_000_000
 BROKER = "mqtts://broker.example"
-
-
-def rooms() -> str:
-    """A manifest with an attribute that changes."""
-    return manifest_text(first=FIRST, eps_inf=4.0, eps_1=1.5, attributes=ROOMS, not_known=True)
 
 
 def opened(cli: Cli, data: Path, file: Path, *words: str, broker: str = NOBODY) -> Any:
