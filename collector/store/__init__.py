@@ -52,6 +52,7 @@ from collector.records import (
     Withdrawal,
 )
 from collector.store.common import (
+    COUNT_AGAIN,
     FENCED,
     KEPT_SECONDS,
     MOST_ANSWERS,
@@ -84,6 +85,7 @@ Later = Callable[[], Iterable[tuple[Any, ...]]]  # rows of a query that may not 
 FeedRow = tuple[int, int, int, bytes]  # kind, campaign, round, places as `feed_rows` writes them
 
 CHUNK: Final = 20_000  # rows that are read at a time
+NO_ATTRIBUTE: Final = -9
 ROW: Final = "FOR NO KEY UPDATE"  # keeps others from changing it
 
 _PAGE: Final = itemgetter(4)  # of a `Candidate`
@@ -127,6 +129,7 @@ class Store(ABC):
     """
 
     _clock: ClassVar = "now()"  # SQL for the time, seconds since 1970
+    _level: ClassVar[str]  # SQL for the level in a body, counted from 0
     _current: ClassVar = ""  # SQL that holds while no newer version changed the tables
 
     def __init__(self, tables: Tables) -> None:
@@ -440,8 +443,15 @@ class Store(ABC):
         return total
 
     @abstractmethod
+    def _reports(self, campaign: int, number: int) -> str | None:
+        """SQL for the reports of an open round (device, attribute, page, tag, body), named r; None
+        if there are none."""
+
     def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
         """(page, tag) of every report of an open round."""
+        reports = self._reports(campaign, number)
+        if reports is not None:
+            yield from self._tables.stream(f"SELECT page, tag FROM {reports}", ())  # noqa: S608
 
     # --- rounds ----------------------------------------------------------------------------------
 
@@ -473,7 +483,6 @@ class Store(ABC):
         """Delete, and return, reports of a round that was counted together with an earlier one,
         which is sealed now: with both known, they would have been refused."""
 
-    @abstractmethod
     def end_reports(
         self,
         campaign: int,
@@ -486,13 +495,44 @@ class Store(ABC):
         """Inside a sealing: count the round for each device that took part in it, as released for
         those of some attributes and as not released for those of others; `keep` its report as the
         device's latest; delete the reports."""
+        reports = self._reports(campaign, number)
+        if reports is None:
+            return
+        lists = (", ".join(map(str, (NO_ATTRIBUTE, *each))) for each in (released, aside))
+        counts = ", ".join(f"CASE WHEN r.attribute IN ({each}) THEN 1 ELSE 0 END" for each in lists)
+        lead = f"{self._level} - {number:d}" if keep else "0"
+        latest, empty = ("body", ()) if keep else ("?", (b"",))
+        self._tables.query(
+            f"""INSERT INTO device
+                SELECT {campaign:d}, device, attribute, {counts}, {lead}, {latest}
+                FROM {reports} WHERE true ORDER BY device
+                ON CONFLICT (campaign, device) DO UPDATE SET {COUNT_AGAIN}
+                WHERE device.attribute = excluded.attribute""",  # noqa: S608 - whole numbers
+            empty,
+        )
+        if not keep:
+            self._count_forgotten(campaign, f"{counts} FROM {reports}")
+        self._drop_reports(campaign, number)
 
     @abstractmethod
+    def _drop_reports(self, campaign: int, number: int) -> None: ...
+
+    def _count_forgotten(self, campaign: int, counted: str) -> None:  # noqa: B027 - not on a file
+        """Count devices of the round that were forgotten while it was being sealed."""
+
     def latest_changes(
         self, campaign: int, number: int
     ) -> Iterator[tuple[int, bytes, bytes | None]]:
         """Inside a sealing: attribute, report and earlier latest report of each device in a round
         that was not forgotten."""
+        reports = self._reports(campaign, number)
+        if reports is not None:
+            yield from self._tables.stream(
+                f"""SELECT r.attribute, r.body, d.latest FROM {reports}
+                    LEFT JOIN device d ON d.campaign = ? AND d.device = r.device
+                    WHERE d.attribute IS NULL OR d.attribute <> ?""",  # noqa: S608
+                (campaign, FORGOTTEN),
+            )
 
     def lock_latest(self, campaign: int) -> None:
         """Inside a transaction: nobody else changes latest reports and their counts meanwhile."""

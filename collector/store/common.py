@@ -183,6 +183,9 @@ class Tables(Protocol):
     def query(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         """Run one statement; its rows, if it has any."""
 
+    def stream(self, sql: str, values: Sequence[object]) -> Iterator[tuple[Any, ...]]:
+        """The rows of a statement, of which there may be many."""
+
 
 def condition(where: Mapping[str, object]) -> tuple[str, list[object]]:
     """SQL for `Tables`' conditions, and its values."""

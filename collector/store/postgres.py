@@ -44,7 +44,6 @@ from collector.store import (
 )
 from collector.store.common import (
     ANY_NUMBER,
-    COUNT_AGAIN,
     FENCED,
     REPORT,
     TABLES,
@@ -85,6 +84,7 @@ CHUNK: Final = 20_000  # rows that are read at a time
 class PostgresStore(Store):
     """The collector's database in PostgreSQL."""
 
+    _level: ClassVar = "get_byte(body, 0)"
     _clock: ClassVar = "extract(epoch FROM clock_timestamp())::double precision"
     _current: ClassVar = f"AND (SELECT version FROM allomfree) <= {VERSION}"  # noqa: S608
 
@@ -130,21 +130,13 @@ class PostgresStore(Store):
             raise NewerSchema(self._db.address)
         return int(changes) - self._own_changes
 
-    def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
-        has_reports = self._db.fetch_one(
-            """SELECT 1 FROM round WHERE campaign = %s AND number = %s
-               AND stored AND sealed IS NULL""",
-            (campaign, number),
-        )
-        if has_reports is None:
-            return
-        query = sql.SQL(
-            "SELECT device, place FROM {} WHERE device > %s ORDER BY device LIMIT %s"
-        ).format(reports_of(campaign, number))
-        rows = self._db.fetch(query, (-1, CHUNK))
-        while rows:
-            yield from (divmod(place, TAGS) for _, place in rows)
-            rows = self._db.fetch(query, (rows[-1][0], CHUNK))
+    def _reports(self, campaign: int, number: int) -> str | None:
+        query = "SELECT 1 FROM round WHERE campaign = %s AND number = %s AND stored"
+        if self._db.fetch_one(query, (campaign, number)) is None:
+            return None
+        places = f"place / {TAGS} AS page, place & {TAGS - 1} AS tag"
+        table = f"report_{campaign:d}_{number:d}"
+        return f"(SELECT device, attribute, {places}, body FROM {table}) AS r"  # noqa: S608
 
     # --- counting and forgetting -----------------------------------------------------------------
 
@@ -394,11 +386,10 @@ class PostgresStore(Store):
         self, campaign: int, number: int, limits: Limits
     ) -> Iterable[tuple[Outcome, Candidate]]:
         """They were counted because two workers had both at the same moment (I11)."""
-        reports = self._stored_reports(campaign, number)
-        if reports is None:
+        if self._reports(campaign, number) is None:
             return []
         lead = _lead(number) if limits.levels else sql.Literal(-ANY_NUMBER)
-        query = sql.SQL(_TAKE_OUT).format(reports=reports, lead=lead)
+        query = sql.SQL(_TAKE_OUT).format(reports=reports_of(campaign, number), lead=lead)
         rows = self._db.fetch(query, (campaign, FORGOTTEN, limits.reports, limits.reports))
         if rows:
             self._take()
@@ -406,12 +397,6 @@ class PostgresStore(Store):
             (Outcome(why), Candidate(campaign, number, d, a, place // TAGS, place % TAGS, body))
             for why, d, a, place, body in rows
         ]
-
-    def _stored_reports(self, campaign: int, number: int) -> sql.Identifier | None:
-        """The table of a round, if it has one."""
-        query = "SELECT 1 FROM round WHERE campaign = %s AND number = %s AND stored"
-        found = self._db.fetch_one(query, (campaign, number))
-        return None if found is None else reports_of(campaign, number)
 
     def _add_up_workers(self, key: Round) -> None:
         """The rows of all workers become one."""
@@ -426,37 +411,19 @@ class PostgresStore(Store):
         for outcome, n in outcomes.items():
             self._db.add("outcome", whole | {"name": str(outcome), "n": n})
 
-    def latest_changes(
-        self, campaign: int, number: int
-    ) -> Iterator[tuple[int, bytes, bytes | None]]:
-        reports = self._stored_reports(campaign, number)
-        if reports is not None:
-            query = sql.SQL(_LATEST).format(reports=reports)
-            yield from self._db.stream(query, (campaign, FORGOTTEN))
-
-    def end_reports(
-        self,
-        campaign: int,
-        number: int,
-        released: Sequence[int],
-        aside: Sequence[int],
-        *,
-        keep: bool = False,
-    ) -> None:
-        reports = self._stored_reports(campaign, number)
-        if reports is None:
-            return
-        values = (campaign, list(released), list(aside))
-        query = sql.SQL(_COUNT_DEVICES).format(
-            reports=reports,
-            lead=_lead(number) if keep else sql.Literal(0),
-            latest=sql.SQL("body" if keep else "''::bytea"),
+    def _count_forgotten(self, campaign: int, counted: str) -> None:
+        """Under a random number: nobody counts for their own any more."""
+        self._db.query(
+            f"""INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+                SELECT {campaign:d}, -1 - floor(random() * 9e18)::bigint, r.attribute,
+                       {counted}
+                JOIN device d USING (device) WHERE d.campaign = ? AND d.attribute = ?""",
+            (campaign, FORGOTTEN),
         )
-        self._db.execute(query, values)
-        if not keep:
-            forgotten = sql.SQL(_COUNT_FORGOTTEN).format(reports=reports)
-            self._db.execute(forgotten, (*values, campaign, FORGOTTEN))
-        self._db.execute(sql.SQL("DROP TABLE {}").format(reports))
+
+    def _drop_reports(self, campaign: int, number: int) -> None:
+        self._db.execute(sql.SQL("DROP TABLE {}").format(reports_of(campaign, number)))
+        self._db.update("round", {"campaign": campaign, "number": number}, {"stored": False})
 
     # --- workers ---------------------------------------------------------------------------------
 
@@ -548,17 +515,6 @@ def _lead(number: int) -> sql.Composed:
     return sql.SQL("get_byte(body, 0) - {}").format(sql.Literal(number))
 
 
-_COUNT_DEVICES: Final = f"""
-    INSERT INTO device
-    SELECT %s, device, attribute, (attribute = ANY(%s::smallint[]))::integer,
-           (attribute = ANY(%s::smallint[]))::integer, {{lead}}, {{latest}}
-    FROM {{reports}}
-    ON CONFLICT (campaign, device) DO UPDATE SET {COUNT_AGAIN}
-    WHERE device.attribute = excluded.attribute"""  # noqa: S608 - a text of ours
-_LATEST: Final = """
-    SELECT r.attribute, r.body, d.latest FROM {reports} r
-    LEFT JOIN device d ON d.campaign = %s AND d.device = r.device
-    WHERE d.attribute IS DISTINCT FROM %s"""
 _TAKE_OUT: Final = """
     DELETE FROM {reports} r USING device d
     WHERE d.campaign = %s AND d.device = r.device AND d.attribute <> %s
@@ -566,14 +522,6 @@ _TAKE_OUT: Final = """
     RETURNING CASE WHEN d.attribute <> r.attribute THEN 'attribute_changed'
                    WHEN d.rounds + d.unreleased >= %s THEN 'too_many' ELSE 'bad_level' END,
               r.device, r.attribute, r.place, r.body"""
-# A device that was forgotten while the round was being sealed is counted under a random number.
-_COUNT_FORGOTTEN: Final = """
-    INSERT INTO device (campaign, device, attribute, rounds, unreleased)
-    SELECT %s, -1 - floor(random() * 9e18)::bigint, r.attribute,
-           (r.attribute = ANY(%s::smallint[]))::integer,
-           (r.attribute = ANY(%s::smallint[]))::integer
-    FROM {reports} r JOIN device d USING (device)
-    WHERE d.campaign = %s AND d.attribute = %s"""
 
 
 # --- copying from another engine -----------------------------------------------------------------

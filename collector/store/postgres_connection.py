@@ -229,9 +229,10 @@ class Connection:
                     db.close()
                 raise
 
-    def stream(self, query: Query, values: Sequence[object]) -> Iterator[tuple[Any, ...]]:
-        """Rows of a large table, in chunks, inside a transaction."""
-        with self._explained(), self._alive().cursor("chunks", binary=True) as cursor:
+    def stream(self, text: str, values: Sequence[object]) -> Iterator[tuple[Any, ...]]:
+        query = text.replace("?", "%s").encode()
+        cursor = self._alive().cursor("chunks", binary=True, withhold=True)
+        with self._explained(), cursor:
             cursor.itersize = 10_000
             yield from cursor.execute(query, values)
 

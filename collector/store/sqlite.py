@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import compress, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,6 @@ from collector.store import (
     Store,
 )
 from collector.store.common import (
-    COUNT_AGAIN,
     MOVED,
     REPORT,
     Limits,
@@ -63,7 +62,6 @@ MOST_ANSWERS: Final = 4000
 _DEVICE: Final = itemgetter(2)  # of a `Candidate`
 _ATTRIBUTE: Final = itemgetter(3)
 _BODY: Final = itemgetter(6)
-_LEVEL: Final = "coalesce(unicode(CAST(substr(body, 1, 1) AS TEXT)), 0)"  # counted from 0
 
 
 class SqliteStore(Store):
@@ -72,6 +70,8 @@ class SqliteStore(Store):
     `connect` makes the connection, `chunk` is how many devices one statement asks for, and `now` is
     the time of day.
     """
+
+    _level: ClassVar = "coalesce(unicode(CAST(substr(body, 1, 1) AS TEXT)), 0)"  # counted from 0
 
     def __init__(
         self,
@@ -108,10 +108,9 @@ class SqliteStore(Store):
             raise NewerSchema(self.path)
         return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
-    def receipt_tags(self, campaign: int, number: int) -> Iterator[tuple[int, int]]:
-        yield from self._db.execute(
-            "SELECT page, tag FROM report WHERE id BETWEEN ? AND ?", ids_of_round(campaign, number)
-        )
+    def _reports(self, campaign: int, number: int) -> str:
+        first, last = ids_of_round(campaign, number)
+        return f"(SELECT * FROM report WHERE id BETWEEN {first} AND {last}) AS r"  # noqa: S608
 
     def contents(self) -> Iterator[Portion]:
         """All that the file holds, table by table, to move it to another engine."""
@@ -325,44 +324,15 @@ class SqliteStore(Store):
         rows = self._db.execute(
             f"""DELETE FROM report WHERE id BETWEEN ? AND ? AND EXISTS (
                     SELECT 1 FROM device d WHERE d.campaign = report.campaign
-                    AND d.device = report.device AND {_LEVEL} - report.round > d.lead)
+                    AND d.device = report.device AND {self._level} - report.round > d.lead)
                 RETURNING campaign, round, device, attribute, page, tag, body""",  # noqa: S608
             ids_of_round(campaign, number),
         )
         return [(Outcome.BAD_LEVEL, Candidate(*row)) for row in rows]
 
-    def latest_changes(
-        self, campaign: int, number: int
-    ) -> Iterator[tuple[int, bytes, bytes | None]]:
-        yield from self._db.execute(
-            """SELECT report.attribute, report.body, d.latest FROM report
-               LEFT JOIN device d ON d.campaign = report.campaign AND d.device = report.device
-               WHERE report.id BETWEEN ? AND ?""",
-            ids_of_round(campaign, number),
-        )
-
-    def end_reports(
-        self,
-        campaign: int,
-        number: int,
-        released: Sequence[int],
-        aside: Sequence[int],
-        *,
-        keep: bool = False,
-    ) -> None:
-        ids = ids_of_round(campaign, number)
-        lists = [",".join(map(str, attributes)) for attributes in (released, aside)]
-        lead, latest = (f"{_LEVEL} - round", "body") if keep else ("0", "x''")
-        self._db.execute(
-            f"""INSERT INTO device
-                SELECT campaign, device, attribute,
-                       attribute IN ({lists[0]}), attribute IN ({lists[1]}), {lead}, {latest}
-                FROM report WHERE id BETWEEN ? AND ? ORDER BY device
-                ON CONFLICT (campaign, device) DO UPDATE SET
-                {COUNT_AGAIN}""",  # noqa: S608 - names of ours and whole numbers
-            ids,
-        )
-        self._db.execute("DELETE FROM report WHERE id BETWEEN ? AND ?", ids)
+    def _drop_reports(self, campaign: int, number: int) -> None:
+        query = "DELETE FROM report WHERE id BETWEEN ? AND ?"
+        self._db.execute(query, ids_of_round(campaign, number))
 
 
 # --- which devices an open round has -------------------------------------------------------------

@@ -149,6 +149,9 @@ class SqliteDatabase:
     def query(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         return self.execute(sql, values).fetchall()
 
+    def stream(self, sql: str, values: Sequence[object]) -> Iterator[tuple[Any, ...]]:
+        yield from self.execute(sql, values)
+
     # --- the log ---------------------------------------------------------------------------------
 
     def _bound_log(self) -> None:
