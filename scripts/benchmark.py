@@ -197,6 +197,12 @@ def accuracy(run: Run, campaigns: int = 10, peer_python: Path | None = None) -> 
 
 
 @verb
+def poisoning(_run: Run, devices: int = 5_000, runs: int = 3) -> Rows:
+    """What devices that lie together gain, with each mechanism, and what refusals take from it."""
+    return list(_module("poisoning").measure(devices, runs))
+
+
+@verb
 def mechanism(_run: Run, name: str = "nested", devices: int = 12_960, runs: int = 5) -> Rows:
     """Error, coverage and cost of a mechanism, against memoized; also one of your own.
 
@@ -226,7 +232,7 @@ def soak(run: Run, minutes: float = 20.0, rate: int = 200) -> Rows:
 def run_all(context: click.Context, peer_python: Path | None, in_json: bool, write: bool) -> None:
     """Run all but `soak`, `workers` and `mechanism`. Takes half an hour."""
     broken = 0
-    for command in (agent, startup, ingest, live, simulate, peers, accuracy):
+    for command in (agent, startup, ingest, live, simulate, peers, accuracy, poisoning):
         options = {"peer_python": peer_python} if command in (peers, accuracy) else {}
         try:
             context.invoke(command, in_json=in_json, write=write, **options)
