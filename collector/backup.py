@@ -14,7 +14,6 @@ import errno
 import hashlib
 import json
 import os
-import pwd
 import re
 import shutil
 import stat
@@ -289,20 +288,10 @@ def restore(settings: Settings, source: Path, secrets: Path | None = None) -> Co
 def _check_empty(place: Path, flag: str) -> None:
     with _explained(f"{place} cannot be used", "; nothing was restored"):
         there = _entries(place)
-        owner = place.stat().st_uid if place.exists() else os.geteuid()
     if there:
         raise CollectorError(
             f"{place} holds {', '.join(there[:3])} already; nothing was restored, and nothing is "
             f"ever overwritten. Stop the collector and move it away, or name another with {flag}"
-        )
-    if owner != os.geteuid():
-        try:
-            user = pwd.getpwuid(owner).pw_name
-        except KeyError:
-            user = str(owner)
-        raise CollectorError(
-            f"{place} belongs to {user}, who could not read what you restore; nothing was "
-            f"restored. Run the same command as that user, with: sudo -u {user}"
         )
 
 

@@ -159,24 +159,15 @@ class ManualTime:
     """Nothing waits; time passes by hand. `passed` is called whenever it does."""
 
     now: float = FIRST + 60.0
-    ahead: float = 0.0
-    confirmed: bool = True
     passed: Callable[[], object] = lambda: None
 
     def clock(self, ahead: float = 0.0) -> Clock:
         """Of a machine whose time of day is ahead."""
 
         def steady() -> float:
-            return self.now - self.ahead - FIRST
+            return self.now - FIRST
 
-        return Clock(
-            lambda: self.now + ahead, steady, self.pass_time, steady, lambda: self.confirmed
-        )
-
-    def set_ahead(self, seconds: float) -> None:
-        """Somebody sets the clock; no time passes."""
-        self.now += seconds
-        self.ahead += seconds
+        return Clock(lambda: self.now + ahead, steady, self.pass_time, steady, lambda: True)
 
     def pass_time(self, seconds: float) -> None:
         self.set(self.now + seconds)

@@ -149,34 +149,6 @@ def test_every_outcome(collection: Collection, broker: Broker, running: Collecto
         still_counts(collection, publisher)
 
 
-def test_a_retained_report(collection: Collection, broker: Broker, launcher: Launcher) -> None:
-    """Kept by the broker from before: it may be old, and is refused as often as it comes."""
-    with Publisher(broker.port) as publisher:
-        publisher.send([collection.report(0, NOW)], retain=True)
-        run = launcher.start(collection.options(broker))
-        run.wait_for("round 0 sealed")
-        assert wait_for(collection, 1) == {Outcome.RETAINED: 1}
-        still_counts(collection, publisher)
-        assert run.terminate() == 0
-
-
-def test_a_thousand_bad_then_a_good_one(
-    collection: Collection, broker: Broker, launcher: Launcher
-) -> None:
-    """No poison loop: the bad ones are acknowledged and never come again (R28, I15)."""
-    bad = [(collection.topics.report("kitchen-7"), i.to_bytes(2)) for i in range(1000)]
-    with Publisher(broker.port) as publisher:
-        first = launcher.start(collection.options(broker))
-        first.wait_for("round 0 sealed")
-        publisher.send([*bad, collection.report(3, NOW)])
-        outcomes = wait_for(collection, 1001)
-        assert outcomes == {Outcome.MALFORMED: 1000, Outcome.ACCEPTED: 1}
-        assert first.terminate() == 0
-        again = launcher.start(collection.options(broker))
-        again.wait_for("connected to")
-        still_counts(collection, publisher)
-
-
 def test_odd_bytes_of_the_protocol_itself(
     collection: Collection, broker: Broker, running: CollectorRun
 ) -> None:

@@ -407,16 +407,6 @@ def test_files_that_cannot_grow(collection: Collection, broker: Broker, launcher
     assert run.terminate() == 0
 
 
-def test_killed_while_the_disk_is_full(
-    collection: Collection, quick_broker: Broker, launcher: Launcher
-) -> None:
-    """What was not acknowledged is still at the broker."""
-    start_and_fill(collection, quick_broker, launcher).kill()
-    launcher.start(collection.options(quick_broker))
-    collection.wait_for(DEVICES)
-    assert_each_once(collection.look(), DEVICES)
-
-
 @pytest.fixture(params=["size=24m", "size=64m,nr_inodes=120"], ids=["space", "inodes"])
 def shared_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     place = tmp_path / "disk"

@@ -5,14 +5,11 @@ The collector's clock is a file, so a deadline passes when the test sets it.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from collector.data_dir import DATABASE
 from collector.health import examine
 from protocol_spec import Request, RequestKind, digest8
 from protocol_spec.topics import marker
@@ -56,32 +53,6 @@ def test_a_network_that_stands_still_over_the_deadline(
         proxy.flow()
         collection.wait_until_sealed()
         run.kill()
-    assert_each_once(collection.look(), DEVICES)
-
-
-def test_a_database_that_is_held_over_the_deadline(
-    collection: Collection, broker: Broker, launcher: Launcher
-) -> None:
-    """A lock, or a disk that takes seconds to sync: what is read waits, and what is behind it."""
-    run = launcher.start(collection.options(broker, clock=str(collection.clock)))
-    wait_until_open(collection, broker.port)
-    half = DEVICES // 2
-    nonsense = collection.topics.report("device-0"), b"nonsense"
-    with (
-        closing(sqlite3.connect(collection.data / DATABASE, isolation_level=None)) as other,
-        Publisher(broker.port) as publisher,
-    ):
-        publisher.send(collection.reports()[:half])
-        collection.wait_for(half)
-        other.execute("BEGIN IMMEDIATE")
-        publisher.send([nonsense])
-        threading.Event().wait(3 * TIMING.step_seconds)  # it is being committed
-        publisher.send(collection.reports()[half:])
-        collection.pass_deadline()
-        threading.Event().wait(12 * TIMING.upkeep_every_seconds)
-        other.execute("COMMIT")
-    collection.wait_until_sealed()
-    run.kill()
     assert_each_once(collection.look(), DEVICES)
 
 

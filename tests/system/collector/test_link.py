@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,7 @@ from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
 from protocol_spec.programs.settings import BrokerUnreachable, Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
 from protocol_spec.topics import from_all_devices, from_device
-from testbed.brokers import Broker, Nats, publish
-from testbed.processes import cpu_seconds
+from testbed.brokers import Broker, Nats
 from tests.support.brokers import SharedBrokers
 from tests.support.collector_processes import send_quickly
 from tests.support.network import Peer, Proxy, Wire, paho
@@ -424,28 +422,6 @@ def test_only_what_devices_send_to_the_collector(workers: SourceGround, root: st
     assert len(third.payload) > 100_000, "far too long for a report, and at most cut"
     source.acknowledge([first, second, third])
     until(source, lambda: source.drained == 100.0, moment=100.0)  # nothing else is waited for
-
-
-def test_what_devices_send_again_costs_the_broker_no_more(root: str, tmp_path: Path) -> None:
-    """With two filters, NATS goes through all devices for each message, for minutes if there are
-    some tens of thousands."""
-    with Nats(tmp_path) as broker:
-        running = broker.process
-        assert running is not None
-        ground = Streamed(root, broker)
-        ground.source("a").close()  # which makes the consumer
-        costs = [cpu_seconds(running.pid)]
-        for devices, times in ((SENT, 1), (SENT // 2, 2)):
-            messages = [(report(root, f"{times}-{d}"), b"x" * 250) for d in range(devices)] * times
-            publish(broker.url, messages)
-            source = ground.source("a")
-            ((*got,),) = receive_each([source], SENT)
-            source.acknowledge(got)
-            source.close()
-            costs.append(cpu_seconds(running.pid))
-        ground.close()
-    once, twice = costs[1] - costs[0], costs[2] - costs[1]
-    assert twice < 4 * once, "fifteen times as much, and growing with the square"
 
 
 def test_what_a_worker_did_not_acknowledge_comes_again(workers: SourceGround) -> None:

@@ -475,15 +475,6 @@ def test_small_rounds_wait_until_they_are_enough_together(store: Store, reportin
     assert response == [(0, 0), (2, 2), (5, 1), (5, 1), (5, 4)]
 
 
-def test_a_few_devices_over_many_rounds_are_still_a_few(store: Store) -> None:
-    """Seven rounds of the same three devices are never released, whatever they add up to, and are
-    deleted when the campaign is closed."""
-    made = collected(store, "memoized", *[3] * RELEASED_ROUNDS)
-    assert all(result.withheld for results in made for result in results)
-    assert [pooled.n for _, pooled in made] == [3 * (i + 1) for i in range(RELEASED_ROUNDS)]
-    assert {pooled.n_eff for _, pooled in made} == {3.0}
-
-
 def test_what_was_not_released_is_deleted_when_the_campaign_is_closed(store: Store) -> None:
     collected(store, "memoized", 2, 3)
     (campaign,) = store.campaigns()
