@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from protocol_spec.programs import settings as common
@@ -18,6 +18,7 @@ from protocol_spec.programs.settings import (
     Setting,
     SettingsError,
     is_loopback,
+    parse_brokers,
     parse_only_broker,
 )
 from protocol_spec.programs.system import exposed_mode
@@ -39,30 +40,17 @@ class Address(NamedTuple):
         return is_loopback(self.host)
 
 
-class StreamAddress(NamedTuple):
-    """Where NATS listens for its own clients, without any secret."""
+class StreamAddress(BrokerUrl):
+    """Where NATS listens for its own clients."""
 
-    tls: bool
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
-
-    def check_plaintext(self, allowed: bool) -> None:
-        """Refuse to send anything readable over a network unless asked for by name."""
-        if not (self.tls or is_loopback(self.host) or allowed):
-            raise SettingsError(
-                f"{self} is not encrypted and not this machine; nothing was sent. "
-                "Use tls://, or accept the risk with --allow-plaintext"
-            )
+    __slots__ = ()
+    schemes: ClassVar = ("nats", "tls")
+    ports: ClassVar = (4222, 4222)
 
 
 PAGE: Final = Address("127.0.0.1", 9180)
 STREAM_PORT: Final = 4222
 _OFF: Final = ("off", "none", "")
-_STREAM_FORM: Final = "write it like tls://nats.example:4222, several with commas between them"
 
 
 def _listen(value: Any) -> Address | None:
@@ -75,27 +63,8 @@ def _listen(value: Any) -> Address | None:
 
 
 def parse_streams(value: Any) -> tuple[StreamAddress, ...]:
-    """NATS servers of one cluster, or the one there is: a list, or a text with commas."""
-    named = value.split(",") if isinstance(value, str) else value
-    if not isinstance(named, list | tuple) or not named:
-        raise ValueError(f"must be an address of NATS; {_STREAM_FORM}")
-    return tuple(_stream(str(each).strip()) for each in named)
-
-
-def _stream(text: str) -> StreamAddress:
-    if "@" in text:  # before anything that repeats the address
-        raise ValueError(
-            "must not hold a user name or password; use --username and --password-file"
-        )
-    try:
-        parts = urlsplit(text)
-        port = parts.port or STREAM_PORT
-    except ValueError:
-        raise ValueError(f"is no address of NATS; {_STREAM_FORM}") from None
-    extra = parts.path.strip("/") or parts.query or parts.fragment
-    if parts.scheme not in ("nats", "tls") or not parts.hostname or extra:
-        raise ValueError(f"is no address of NATS; {_STREAM_FORM}")
-    return StreamAddress(parts.scheme == "tls", parts.hostname, port)
+    """NATS servers of one cluster, or the one there is."""
+    return cast("tuple[StreamAddress, ...]", parse_brokers(value, StreamAddress))
 
 
 DISCOVERY_PREFIX: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")

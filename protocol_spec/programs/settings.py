@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from protocol_spec.errors import AllomfreeError, ParameterError, nearest, quoted, shown
@@ -70,10 +70,12 @@ class BrokerUrl:
     tls: bool
     host: str
     port: int
+    schemes: ClassVar = ("mqtt", "mqtts")
+    ports: ClassVar = (1883, 8883)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
+        return f"{self.schemes[self.tls]}://{host}:{self.port}"
 
     @property
     def is_loopback(self) -> bool:
@@ -84,7 +86,7 @@ class BrokerUrl:
         if not (self.tls or self.is_loopback or allowed):
             raise SettingsError(
                 f"{self} is not encrypted and not this machine; nothing was sent. "
-                "Use mqtts://, or accept the risk with --allow-plaintext"
+                f"Use {self.schemes[1]}://, or accept the risk with --allow-plaintext"
             )
 
 
@@ -130,22 +132,24 @@ def parse_broker(url: str) -> BrokerUrl:
     return _split(url)[0]
 
 
-def parse_only_broker(url: str) -> BrokerUrl:
+def parse_only_broker(url: str, kind: type[BrokerUrl] = BrokerUrl) -> BrokerUrl:
     """A broker's address with nothing after it, which would be ignored."""
-    broker, path = _split(url, "mqtts://broker.example")
+    broker, path = _split(url, f"{kind.schemes[1]}://broker.example", kind)
     if path:
         raise SettingsError(f"{quoted(url)} names more than a broker; write it like {broker}")
     return broker
 
 
-def parse_brokers(value: object) -> tuple[BrokerUrl, ...]:
+def parse_brokers(value: object, kind: type[BrokerUrl] = BrokerUrl) -> tuple[BrokerUrl, ...]:
     """Several brokers: a list, or a text with commas. A bare name is that of a broker with TLS."""
     named = value.split(",") if isinstance(value, str) else value
     given = list(named) if isinstance(named, list | tuple) else [None]
     if not all(isinstance(each, str | BrokerUrl) for each in given):
-        raise SettingsError("must be a broker's address, or a list of them, as in mqtts://HOST")
+        example = f"{kind.schemes[1]}://HOST"
+        raise SettingsError(f"must be a broker's address, or a list of them, as in {example}")
     texts = [str(each).strip() for each in given]
-    return tuple(parse_only_broker(t if "://" in t else f"mqtts://{t}") for t in texts)
+    full = [text if "://" in text else f"{kind.schemes[1]}://{text}" for text in texts]
+    return tuple(parse_only_broker(text, kind) for text in full)
 
 
 class CampaignAddress(NamedTuple):
@@ -186,7 +190,9 @@ def parse_digest(text: str) -> bytes:
     return bytes.fromhex(digits)
 
 
-def _split(url: str, example: str = _EXAMPLE) -> tuple[BrokerUrl, str]:
+def _split(
+    url: str, example: str = _EXAMPLE, kind: type[BrokerUrl] = BrokerUrl
+) -> tuple[BrokerUrl, str]:
     if "@" in url:  # before anything that repeats the address
         raise SettingsError(
             "the address must not hold a user name or password; nothing was sent. "
@@ -197,10 +203,10 @@ def _split(url: str, example: str = _EXAMPLE) -> tuple[BrokerUrl, str]:
         port = parts.port
     except ValueError:
         raise SettingsError(f"{quoted(url)} is not an address; write it like {example}") from None
-    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.query or parts.fragment:
+    if parts.scheme not in kind.schemes or not parts.hostname or parts.query or parts.fragment:
         raise SettingsError(f"{quoted(url)} is not an address; write it like {example}")
-    tls = parts.scheme == "mqtts"
-    broker = BrokerUrl(tls, parts.hostname, port or (8883 if tls else 1883))
+    tls = parts.scheme == kind.schemes[1]
+    broker = kind(tls, parts.hostname, port or kind.ports[tls])
     return broker, parts.path.strip("/")
 
 
