@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -69,7 +69,7 @@ from protocol_spec.programs.system import random_client_id
 from testbed.brokers import Broker, Nats, leave
 from tests.support.campaigns import manifest
 from tests.support.databases import new_schema
-from tests.support.network import CONNACK, CONNECT, PUBACK, PUBLISH, Wire, frame, paho, text
+from tests.support.network import CONNACK, CONNECT, PUBLISH, Wire, frame, paho, text
 from tests.support.processes import Logged, run_command, wait_until
 
 Message = tuple[str, bytes]
@@ -170,24 +170,6 @@ def retained(port: int, *filters: str) -> dict[str, bytes]:
         publisher.send([(mark, b"end")])
         watcher.wait_for_topic(mark)
         return {topic: payload for topic, payload in watcher.latest.items() if topic != mark}
-
-
-def send_quickly(port: int, messages: Sequence[Message]) -> None:
-    """Publish thousands with QoS 1 without paho, and wait until all are acknowledged."""
-    with socket.create_connection(("127.0.0.1", port), 60) as sock:
-        wire = connect_raw(sock)
-        packets = (
-            frame(PUBLISH, text(topic) + (1 + i % 65_535).to_bytes(2) + payload, flags=2)
-            for i, (topic, payload) in enumerate(messages)
-        )
-        sender = threading.Thread(target=sock.sendall, args=(b"".join(packets),))
-        sender.start()
-        for _ in messages:
-            answer = wire.read()
-            assert answer is not None
-            assert answer.kind == PUBACK
-        sender.join(60)
-        wire.close()
 
 
 def connect_raw(sock: socket.socket) -> Wire:

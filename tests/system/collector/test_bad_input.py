@@ -21,7 +21,7 @@ from collector.health import examine
 from collector.results.facts import status_facts
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8, make_report
 from protocol_spec.limits import MAX_REPORT_BYTES
-from testbed.brokers import Broker
+from testbed.brokers import Broker, publish
 from tests.support.campaigns import manifest
 from tests.support.collector_processes import (
     ATTRIBUTE,
@@ -34,7 +34,6 @@ from tests.support.collector_processes import (
     collector,
     connect_raw,
     own_namespace,
-    send_quickly,
     wait_until_open,
 )
 from tests.support.network import PUBACK, PUBLISH, frame, text
@@ -192,10 +191,10 @@ def test_one_device_floods_and_the_others_are_counted(
         return reading.status_text(status_facts(collection.store, collection.data, time.time()))
 
     with Publisher(broker.port) as publisher, ThreadPoolExecutor(1) as flooder:
-        send_quickly(broker.port, flood)
+        publish(broker.url, flood)
         wait_until(lambda: suspended() == ["device-0"], timeout=60)
         assert "revoke device-0" in status_text()
-        more = flooder.submit(send_quickly, broker.port, flood)
+        more = flooder.submit(publish, broker.url, flood)
         publisher.send(collection.reports()[1:])
         collection.wait_for(devices)
         more.result(60)

@@ -32,7 +32,6 @@ from tests.support.collector_processes import (
     facts,
     publication,
     retained,
-    send_quickly,
     wait_until_open,
 )
 from tests.support.harness import need
@@ -238,7 +237,7 @@ def test_a_flood_does_not_fill_the_memory(
         wait_until_open(collection, broker.port)
         before = peak_memory_mib(first.pid)
         first.terminate()
-        send_quickly(broker.port, [collection.report(i % DEVICES) for i in range(FLOOD)])
+        publish(broker.url, [collection.report(i % DEVICES) for i in range(FLOOD)])
         second = launcher.start(collection.options(broker))
         wait_until(lambda: collection.store.received() >= FLOOD, timeout=120)
         assert peak_memory_mib(second.pid) < before + 64

@@ -17,9 +17,8 @@ from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
 from protocol_spec.programs.settings import BrokerUnreachable, Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
 from protocol_spec.topics import from_all_devices, from_device
-from testbed.brokers import Broker, Nats
+from testbed.brokers import Broker, Nats, publish
 from tests.support.brokers import SharedBrokers
-from tests.support.collector_processes import send_quickly
 from tests.support.network import Peer, Proxy, Wire, paho
 
 PATIENCE_SECONDS = 60.0
@@ -234,7 +233,7 @@ def test_requests_push_no_reports_behind_on_nats(shared_brokers: SharedBrokers, 
         link = ground.connect(random_client_id("listener"), persistent=False)
         subscribe(link, from_all_devices(root))
         nats = shared_brokers.get("nats")
-        send_quickly(nats.port, [(kind, b"x") for kind in kinds for _ in range(most)])
+        publish(nats.url, [(kind, b"x") for kind in kinds for _ in range(most)])
         held = receive(link, most)
         assert link.step(0.5) == [], "the session's share"
         link.acknowledge(held)

@@ -21,7 +21,7 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.limits import PAGE_TAGS
-from testbed.brokers import Broker
+from testbed.brokers import Broker, publish
 from tests.support.agents import edge
 from tests.support.collector_processes import (
     COMMITTED,
@@ -33,7 +33,6 @@ from tests.support.collector_processes import (
     assert_one_outcome_each,
     own_bits,
     own_namespace,
-    send_quickly,
     wait_until_open,
 )
 from tests.support.processes import wait_until
@@ -103,7 +102,7 @@ def test_more_devices_than_fit_on_a_page(
     """Every tag is published, no page is too large, and a real agent gets its receipt (F5)."""
     collection = started(with_pages(tmp_path / "data", 1), broker, launcher)
     with Watcher(broker.port, collection.topics.receipt_root + "#") as watcher:
-        send_quickly(broker.port, [sent_by(collection, device) for device in range(CROWD)])
+        publish(broker.url, [sent_by(collection, device) for device in range(CROWD)])
         collection.wait_for(CROWD)
         everybody = tags(collection, *range(CROWD))
         watcher.wait_for(lambda: len(seen_in(watcher)) == len(everybody))
