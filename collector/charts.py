@@ -74,13 +74,15 @@ def style(colour: Callable[[str], str]) -> str:
     return (
         f".bar{{fill:{colour('bar')}}}.band{{fill:{colour('bar')};fill-opacity:.35}}"
         f".pooled-band{{fill:{colour('pooled')};fill-opacity:.2}}"
-        ".line,.interval,.axis,.grid,.pooled,.true,.median"
+        f".trend-band{{fill:{colour('marked')};fill-opacity:.25}}"
+        ".line,.interval,.axis,.grid,.pooled,.true,.median,.trend"
         "{fill:none;stroke-width:1.5;vector-effect:non-scaling-stroke}"
         f".line{{stroke:{colour('accent')};stroke-width:2;stroke-linejoin:round}}"
         f".interval{{stroke:{colour('interval')}}}.axis{{stroke:{colour('quiet')}}}"
         f".grid{{stroke:{colour('line')};stroke-width:1}}.pooled{{stroke:{colour('pooled')}}}"
         f".true{{stroke:{colour('truth')};stroke-width:2;stroke-dasharray:2 3}}"
         f".median{{stroke:{colour('marked')};stroke-width:3}}"
+        f".trend{{stroke:{colour('marked')};stroke-width:2}}"
         ".dot{stroke-width:7;stroke-linecap:round;vector-effect:non-scaling-stroke}"
         f".dot{{stroke:{colour('accent')}}}.dot.median{{stroke:{colour('marked')};stroke-width:9}}"
     )
@@ -150,6 +152,7 @@ class Line:
     pooled: Point | None = None
     true: float | None = None
     unit: str = "%"
+    trend: tuple[tuple[float, float, float], ...] = ()  # value and band, at evenly spaced moments
 
     def text(self, point: Point) -> tuple[str, str]:
         """A number with as many digits as its error allows, and its interval."""
@@ -182,6 +185,7 @@ class Chart:
     intervals: str = EACH
     values: int = 0
     sentence: str = ""
+    mean: Line | None = None  # of a trend
 
     @property
     def caption(self) -> str:
@@ -197,16 +201,21 @@ class Chart:
         truths = [bar.true for bar in self.bars] + [line.true for line in self.lines]
         known = any(true is not None for true in truths)
         truth = "; dotted: the truth of the simulation" if known else ""
-        return f"shares of the devices with {self.intervals}{pooled}{truth}"
+        fit = "; orange: the fit" if any(line.trend for line in self.lines) else ""
+        return f"shares of the devices with {self.intervals}{pooled}{fit}{truth}"
 
 
 # --- from results -------------------------------------------------------------------------------
 
 
 def charts(
-    campaign: Campaign, results: Sequence[Result], truth: Mapping[str, Sequence[float]] | None
+    campaign: Campaign,
+    results: Sequence[Result],
+    truth: Mapping[str, Sequence[float]] | None,
+    trends: Sequence[Facts] = (),
 ) -> list[Chart]:
     """What to draw: for each attribute its rounds if there are several, else the one result."""
+    fits = {facts["attribute"]: facts for facts in trends}
     made = []
     for attribute in campaign.manifest.attributes:
         mine = [r for r in results if r.attribute == attribute.name]
@@ -224,8 +233,20 @@ def charts(
         else:
             lines = tuple(panels(campaign, released, pooled, true))
             note, k = _note(released), attribute.k
-            made.append(Chart(attribute.question, note, lines=lines, values=k, sentence=sentence))
+            chart = Chart(attribute.question, note, lines=lines, values=k, sentence=sentence)
+            made.append(_fitted(chart, campaign, released, fits.get(attribute.name)))
     return made
+
+
+def _fitted(chart: Chart, campaign: Campaign, rounds: Sequence[Result], fit: Facts | None) -> Chart:
+    """With the curves of a trend, and its sentence."""
+    if fit is None or not fit["trends"]:
+        return chart
+    curves = {(row["value"], row["unit"] is not None): row["curve"] for row in fit["trends"]}
+    lines = tuple(with_trend(drawn, curves[drawn.name, False]) for drawn in chart.lines)
+    mean = curves.get(("mean", True))
+    drawn = None if mean is None else with_trend(line(campaign, rounds, None, "mean"), mean)
+    return replace(chart, lines=lines, sentence=fit["sentence"], mean=drawn)
 
 
 def bar_chart(
@@ -454,9 +475,23 @@ def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) ->
         titles = [_point_title(drawn, p) for p in run] if dots or len(run) == 1 else ()
         middles = [(p.at, p.value) for p in run]
         made.append(Curve("line", middles, drawn.name, edges, "band", band_name, titles))
+    if drawn.trend:
+        step = (ends - begins) / (len(drawn.trend) - 1)
+        rows = [(begins + i * step, *row) for i, row in enumerate(drawn.trend)]
+        band, middles = [(x, low, high) for x, _, low, high in rows], [row[:2] for row in rows]
+        name = "95 % band of the fit, all moments at once"
+        made.append(Curve("trend", middles, "fit", band, "trend-band", name))
     if drawn.true is not None:
         made.append(level("true", drawn.true, "simulated truth"))
     return made
+
+
+def with_trend(drawn: Line, curve: Facts) -> Line:
+    """A line with a fitted one, which is drawn within what is possible."""
+    scale = 100.0 if drawn.unit == "%" else 1.0
+    columns = ([scale * x for x in curve[name]] for name in ("value", "low_all", "high_all"))
+    rows = ((min(max(value, low), high), low, high) for value, low, high in zip(*columns))
+    return replace(drawn, trend=tuple(rows))
 
 
 def _point_title(drawn: Line, point: Point) -> str:
@@ -475,6 +510,16 @@ def over_time(drawn: Line, label: str, together: str) -> str:
     ticks = list(zip((begins, (begins + ends) / 2, ends), _moments(drawn.times)))
     span = _spread(curves, percent=drawn.unit == "%")
     return _plot(curves, label, drawn.times, ticks, y=span, around=("", f" {drawn.unit}"))
+
+
+def _over_time(drawn: Line, label: str, height: int) -> str:
+    """The same without a legend, for files."""
+    curves, (begins, ends) = line_curves(drawn, dots=True), drawn.times
+    middle = (WIDTH / 2, WIDTH)
+    ticks = list(zip((0.0, *middle), _moments((begins, ends))))
+    y = _spread(curves, percent=False)
+    marks = _curves(curves, drawn.times, y, WIDTH, height)
+    return _framed(marks, label, y, ticks, height, ("", f" {drawn.unit}"))
 
 
 def distribution(numbers: Facts, true: Sequence[float] | None, label: str) -> str:
@@ -535,7 +580,7 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     made = []
     for kind, name in dict.fromkeys(entries):
         key = '<line class="{0}" x1="1" x2="25" y1="6" y2="6"/>'
-        if kind in ("bar", "band", "pooled-band"):
+        if kind in ("bar", "band", "pooled-band", "trend-band"):
             key = '<rect class="{0}" width="26" height="12"/>'
         drawn = f'<svg class="key" aria-hidden="true" focusable="false">{key.format(kind)}</svg>'
         made.append(f"<li>{drawn} {escape(name)}</li>")
@@ -654,6 +699,7 @@ def figure(
     results: Sequence[Result],
     truth: Mapping[str, Sequence[float]] | None,
     path: Path,
+    trends: Sequence[Facts] = (),
 ) -> bytes:
     """A file's content; the ending of its name chooses SVG, HTML or PNG."""
     kinds: dict[str, Callable[[Sequence[Chart], str], bytes]] = {
@@ -671,7 +717,7 @@ def figure(
             "See allomfree-collector status"
         )
     title = f"{campaign.manifest.title} ({campaign.name})"
-    return kinds[path.suffix](charts(campaign, results, truth), title)
+    return kinds[path.suffix](charts(campaign, results, truth, trends), title)
 
 
 def svg(made: Sequence[Chart], title: str) -> str:
@@ -709,6 +755,11 @@ def _drawn(chart: Chart) -> tuple[str, float]:
     if not chart.bars and not chart.lines:
         return head, begins + 8
     begins += 14
+    if chart.mean is not None:
+        head += (
+            f'<g transform="translate(0 {_n(begins)})">{_over_time(chart.mean, "mean", 240)}</g>'
+        )
+        begins += 310
     rows = [_panel(chart, i, begins) for i in range(len(chart.lines))]
     bottom = begins + -(-len(rows) // 3) * _PANEL[1]
     if chart.bars:

@@ -37,14 +37,18 @@ from protocol_spec.estimation import (
     contrast,
     critical_value,
     difference,
+    difference_interval,
     estimate_pooled,
+    fit_harmonic,
+    fit_line,
     mean,
     midpoints,
     project_to_simplex,
     score_interval,
+    series,
     skew_corrected_interval,
 )
-from protocol_spec.mechanisms import Hashed, Nested, Once, change_log_ratio
+from protocol_spec.mechanisms import Hashed, Mechanism, Memoized, Nested, Once, change_log_ratio
 
 Entry = Mapping[str, Any]
 Said = dict[str, Any]  # what the code says of an entry, in the shape and by the names of the entry
@@ -232,6 +236,32 @@ def skew_corrected_intervals(entry: Entry) -> Said:
 
 def _table(names: tuple[str, ...], *columns: Any) -> list[Said]:
     return [dict(zip(names, map(float, row))) for row in zip(*columns, strict=True)]
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+@kind("trends", "reporting protocol k period n rounds response raw weights")
+def trends(entry: Entry) -> Said:
+    protocol, k = entry["protocol"], entry["k"]
+    mechanism: Mechanism
+    if entry["reporting"] == Memoized.reporting:
+        mechanism = Memoized(calibrate(protocol, k=k, eps_inf=2.0, eps_1=0.6), 1)
+    else:
+        mechanism = Once.calibrate(protocol, k=k, epsilon=2.0, rounds=100)
+    of = series(mechanism, entry["raw"], entry["rounds"], entry["n"], entry["response"])
+    weights = np.array(entry["weights"])
+    if entry["period"]:
+        return {"change": float(fit_harmonic(of, entry["period"]).swing(weights)[0].value)}
+    change = fit_line(of).change(weights)
+    error = (change.high - change.low) / 2.0 / critical_value(0.95)
+    return {"change": float(change.value), "variance": float(error) ** 2}
+
+
+@kind("result_differences", "first second correlation")
+def result_differences(entry: Entry) -> Said:
+    ends = difference_interval(entry["first"], entry["second"], entry["correlation"])
+    return dict(zip(("low", "high"), map(float, ends)))
 
 
 # --- one round for life, two cells, and nested reports --------------------------------------------

@@ -19,6 +19,7 @@ from collector import charts
 from collector.charts import both_bars, ink_of, plot_text
 from collector.commands.options import ATTRIBUTE, CAMPAIGN, FILE, command, show
 from collector.data_dir import read_store
+from collector.records import Campaign
 from collector.results import tables
 from collector.results.estimates import compare
 from collector.results.facts import (
@@ -28,17 +29,21 @@ from collector.results.facts import (
     role_of,
     status_facts,
 )
+from collector.results.trends import COLUMNS, comparisons, trends
 from collector.results.words import (
     Facts,
     answer_text,
+    decimals,
     difference_lines,
     heading,
     lies_text,
+    number,
     numbers_lines,
     question_line,
     rounds_line,
 )
 from collector.settings import PAGE, Settings
+from collector.store import Store
 from collector.web import process
 from protocol_spec import OUTCOME_HELP, Outcome
 from protocol_spec.programs.cli import AS_JSON
@@ -47,6 +52,14 @@ from protocol_spec.programs.settings import SettingsError
 
 WHICH: Final = "A round's number, `latest`, `pooled` or `all`."
 
+TREND: Final = click.option(
+    "--trend",
+    is_flag=False,
+    flag_value="line",
+    metavar="[FIT]",
+    help="What changed over the rounds instead: line (the default), smooth, or the length of a "
+    "wave, such as 1d or 52w.",
+)
 Watched = TypeVar("Watched")
 
 # --- status ----------------------------------------------------------------------------------
@@ -167,13 +180,15 @@ def _outcome_lines(outcomes: dict[str, int]) -> list[str]:
 @click.option(
     "--raw", is_flag=True, help="For calculations: print unbiased estimates and their errors."
 )
+@click.option("--value", metavar="NAME", help="The value that --compare is about.")
 @click.option(
     "--compare",
-    "pair",
-    nargs=2,
-    metavar="A B",
-    help="Say whether value A is more frequent than value B instead.",
+    "other",
+    metavar="OTHER",
+    help="Say how the result differs instead: from another round, from another campaign, here or "
+    "in another data directory; or with --value whether it is above another value.",
 )
+@TREND
 @AS_JSON
 def estimate(
     settings: Settings,
@@ -182,7 +197,9 @@ def estimate(
     number: str,
     plot: bool,
     raw: bool,
-    pair: tuple[str, str] | None,
+    value: str | None,
+    other: str | None,
+    trend: str | None,
     as_json: bool,
 ) -> None:
     """Print results: a sentence, and the histogram with its intervals.
@@ -191,19 +208,31 @@ def estimate(
     allomfree-collector estimate
     allomfree-collector estimate --plot
     allomfree-collector estimate home-heat --attribute fuel --round latest --json
-    allomfree-collector estimate --attribute fuel --compare gas wood
+    allomfree-collector estimate --attribute fuel --value gas --compare wood
+    allomfree-collector estimate heat-2028 --compare heat-2027
+    allomfree-collector estimate home-heat --trend
     """
     with closing(read_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
+        if trend is not None:
+            show(trends(store, found, attribute, trend), as_json, _trends_text)
+            return
+        if other is not None and value is None:
+            compared = _compared(store, found, attribute, number, other)
+            show(compared, as_json, _differences_text)
+            return
         results = chosen_results(store, found, attribute, number)
         last = store.last_sealed(found.id)
-    if pair is not None:  # of attributes that have both values; of all if there is none, to say so
-        having = {a.name for a in found.manifest.attributes if {*pair} <= {*a.values}}
+    if value is not None:
+        if other is None:
+            raise SettingsError(f"--value {value}: name what it is compared with, with --compare")
+        pair = {value, other}  # of attributes that have both; of all if there is none, to say so
+        having = {a.name for a in found.manifest.attributes if pair <= {*a.values}}
         results = [result for result in results if result.attribute in having] or results
     facts = [result_facts(found, result, last) for result in results]
-    if pair is not None:
-        compared = [compare(found.manifest, result, *pair) for result in results]
-        texts = [_comparison_text(*pair) for pair in zip(facts, compared)]
+    if value is not None and other is not None:
+        compared = [compare(found.manifest, result, value, other) for result in results]
+        texts = [_comparison_text(*both) for both in zip(facts, compared)]
         show(compared, as_json, lambda _: "\n\n".join(texts))
         return
     if not plot:
@@ -263,6 +292,58 @@ def _comparison_text(facts: Facts, found: Facts) -> str:
     )
 
 
+def _compared(
+    store: Store, found: Campaign, attribute: str | None, number: str, other: str
+) -> list[Facts]:
+    """A name is that of a campaign here rather than that of a directory, of whose only campaign."""
+    known = any(campaign.name.startswith(other) for campaign in store.campaigns())
+    if known or not Path(other).is_dir():
+        return comparisons(store, found, attribute, number, store, other)
+    with closing(read_store(Path(other))) as there:
+        return comparisons(store, found, attribute, number, there, "")
+
+
+def _differences_text(compared: list[Facts]) -> str:
+    return "\n\n".join("\n".join(_difference_lines(facts)) for facts in compared)
+
+
+def _difference_lines(facts: Facts) -> Iterator[str]:
+    a, b, rows = facts["a"], facts["b"], facts["differences"]
+    yield from (f"{facts['attribute']}: {facts['question']}", f"  {facts['sentence']}")
+    yield f"  {a['label']} ({a['n']:,} reports) less {b['label']} ({b['n']:,} reports)"
+    yield from _change_table("points", [(row["value"], 100.0, row) for row in rows], "difference")
+
+
+def _trends_text(trends: list[Facts]) -> str:
+    return "\n\n".join("\n".join(_trend_lines(facts)) for facts in trends)
+
+
+def _trend_lines(facts: Facts) -> Iterator[str]:
+    rows, misfits = facts["trends"], [row["value"] for row in facts["trends"] if not row["fits"]]
+    yield from (f"{facts['attribute']}: {facts['question']}", f"  {facts['sentence']}")
+    yield from (f"  careful: {warning}" for warning in facts["warnings"])
+    named = [
+        (row["value"], 100.0, row) if row["unit"] is None else (f"mean, {row['unit']}", 1.0, row)
+        for row in rows
+    ]
+    title = "" if not rows else "high - low" if rows[0]["highest"] else rows[0]["per"] or "change"
+    yield from _change_table(title, named, "change")
+    if misfits:
+        yield f"  careful: chance does not explain how far rounds are from it: {', '.join(misfits)}"
+
+
+def _change_table(title: str, rows: list[tuple[str, float, Facts]], size: str) -> Iterator[str]:
+    """Shares in percentage points, a mean in its unit."""
+    width = max([5, *(len(name) for name, _, _ in rows)])
+    if rows:
+        yield f"  {'value':<{width}}  {title:>10}   95 % interval   for all at once"
+    for name, scale, row in rows:
+        digits = decimals(scale * (row["high"] - row["low"]) / 2.0)
+        columns = (size, "low", "high", "low_all", "high_all")
+        change, low, high, *ends = (number(scale * row[c], digits) for c in columns)
+        yield f"  {name:<{width}}  {change:>10}   {f'{low} … {high}':<13}   {' … '.join(ends)}"
+
+
 # --- export ----------------------------------------------------------------------------------
 
 
@@ -280,11 +361,13 @@ def _comparison_text(facts: Facts, found: Facts) -> str:
 @click.option(
     "--figure", type=FILE, help="Draw the results instead, as a .svg, .png or .html file."
 )
+@TREND
 def export(
     settings: Settings,
     campaign: str | None,
     attribute: str | None,
     number: str,
+    trend: str | None,
     file_format: tables.Format | None,
     output: Path | None,
     figure: Path | None,
@@ -295,19 +378,35 @@ def export(
     allomfree-collector export --output heat.csv
     allomfree-collector export --output heat.parquet
     allomfree-collector export --round pooled --figure heat.svg
+    allomfree-collector export --trend --output changes.csv
     """
     file_format = tables.chosen_format(file_format, output, figure)
     with closing(read_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         results = chosen_results(store, found, attribute, number)
+        fitted = [] if trend is None else trends(store, found, attribute, trend)
     if figure is not None:
         truth = known_truth(settings.data_dir, found)
-        _write_file("--figure", figure, charts.figure(found, results, truth, figure))
+        _write_file("--figure", figure, charts.figure(found, results, truth, figure, fitted))
+        if output is None:
+            return
+    content = (
+        tables.content(found, results, file_format)
+        if trend is None
+        else trend_rows(fitted, file_format)
+    )
     if output is not None:
-        _write_file("--output", output, tables.content(found, results, file_format))
-    elif figure is None:
-        rows = tables.content(found, results, file_format).decode()
+        _write_file("--output", output, content)
+    else:
+        rows = content.decode()
         click.echo(rows if file_format == "csv" else json_escaped(rows), nl=False)
+
+
+def trend_rows(found: list[Facts], file_format: tables.Format) -> bytes:
+    if file_format == "parquet":
+        raise SettingsError("--trend writes rows as csv, json or ndjson; nothing was written")
+    listed = ({name: row[name] for name in COLUMNS} for facts in found for row in facts["trends"])
+    return tables.write_rows(listed, COLUMNS, file_format).encode()
 
 
 def _write_file(flag: str, path: Path, content: bytes) -> None:

@@ -7,7 +7,8 @@
 sources     the places that results come from
 tables      rows and columns, and their files
 facts       what commands, JSON and the page show
-estimates   comparisons, and what else can be calculated from a published result
+trends      changes over rounds, and differences of two results
+estimates   comparisons of two values, and what else can be calculated from a published result
 words       sentences that commands and page have in common
 """
 
@@ -88,6 +89,24 @@ class Results:
             if number is None and first <= lowest and highest <= last:
                 kept.setdefault((campaign, attribute, value), i)
         return list(kept.values())
+
+    @staticmethod
+    def trends(
+        source: str | Path,
+        fit: str = "line",
+        *,
+        campaign: str | None = None,
+        attribute: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """What changed over the rounds in a data directory or a shared store: a row for the mean
+        and for each value, as `export --trend` writes them, and each row's `sentence` and `curve`.
+
+        `fit` is line, smooth, or the length of a wave, such as 1d or 52w. What has no trend has no
+        rows; `estimate --trend` says why.
+        """
+        from collector.results.sources import read_trends  # noqa: PLC0415 - as above
+
+        return read_trends(source, fit, campaign, attribute)
 
     def __len__(self) -> int:
         return len(self._columns["value"])

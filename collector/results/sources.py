@@ -21,6 +21,7 @@ from collector.data_dir import DATABASE, read_store
 from collector.errors import UnknownCampaign, UnreadableResults
 from collector.results.facts import chosen_results
 from collector.results.tables import Columns, columns_of, rows
+from collector.results.trends import trends
 from collector.settings import SCHEMES, StoreAddress
 from collector.store import Store
 from protocol_spec.limits import MAX_ROUNDS
@@ -48,16 +49,8 @@ def read(
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         documents = _page_documents(source, campaign, attribute, token)
         found: Iterator[Found] = (row for each in documents for row in rows_of(each))
-    elif isinstance(source, str) and source.startswith(SHARED):
-        try:
-            address = StoreAddress(source)
-        except ValueError as error:
-            raise UnreadableResults(f"{shown(source, 200)}: {error}") from None
-        found = _store_rows(lambda: read_store(Path(), address), campaign, attribute)
-    elif Path(source).is_dir() or Path(source).name == DATABASE:
-        path = Path(source)
-        directory = path.parent if path.name == DATABASE else path
-        found = _store_rows(lambda: read_store(directory), campaign, attribute)
+    elif opened := _store_of(source):
+        found = _store_rows(opened, campaign, attribute)
     else:
         found = _chosen(_file_rows(Path(source)), campaign, attribute)
     try:
@@ -71,6 +64,33 @@ def read(
 
 
 # --- a store ------------------------------------------------------------------------------------
+
+
+def _store_of(source: str | Path) -> Callable[[], Store] | None:
+    """How to open it; None for what is no store."""
+    if isinstance(source, str) and source.startswith(SHARED):
+        try:
+            address = StoreAddress(source)
+        except ValueError as error:
+            raise UnreadableResults(f"{shown(source, 200)}: {error}") from None
+        return lambda: read_store(Path(), address)
+    path = Path(source)
+    directory = path.parent if path.name == DATABASE else path
+    is_store = path.is_dir() or path.name == DATABASE
+    return (lambda: read_store(directory)) if is_store else None
+
+
+def read_trends(
+    source: str | Path, fit: str, campaign: str | None, attribute: str | None
+) -> list[dict[str, Any]]:
+    """Rows of trends, of all campaigns or of one."""
+    opened = _store_of(source)
+    if opened is None:
+        raise UnreadableResults(f"{source} is no data directory or shared store: trends need one")
+    with closing(opened()) as store:
+        names = [campaign] if campaign else [each.name for each in store.campaigns()]
+        found = [trends(store, store.campaign(name), attribute, fit) for name in names]
+    return [row for facts in found for each in facts for row in each["trends"]]
 
 
 def _store_rows(

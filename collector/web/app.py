@@ -28,6 +28,7 @@ from collector.results import facts
 from collector.results.estimates import compare, most_interesting
 from collector.results.facts import known_truth, latest_results, pooled_result
 from collector.results.tables import content
+from collector.results.trends import comparisons, period_of, trend_facts
 from collector.results.words import Facts
 from collector.store import Store
 from collector.web.live import ALL, LIMITS, Cache, Hub, Limits, origin
@@ -48,6 +49,7 @@ SHOWN: Final = 60
 MOST_SHOWN: Final = 1000
 HOME_BARS: Final = 5
 CARD_BARS: Final = 8
+NO_FIT: Final = "none"
 SPARK_ROUNDS: Final = 60
 SPARK_ROWS: Final = 5_000  # of all rounds in a sparkline: with many values it has fewer rounds
 AUTHORISED: Final = "allomfree.authorised"  # in the scope: whether the request may read everything
@@ -269,11 +271,18 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, file_format: s
             return Answer(content(found, latest.results, "csv"), "csv")
         cut = most < min(last, facts.sealed_rounds(store, found))
         data = facts.over_time(store, found, pages.directory, index, latest, cut=cut)
+    fit = query.get("fit", "line")
     if file_format == "json":
-        return as_json(data)
+        trend = None if fit == NO_FIT else trend_facts(found, index, latest.rounds, fit)
+        return as_json({**data, "trend": trend})
     chosen, (pooled, rounds) = _value(query, data), latest
     released = [r for r in rounds if not r.withheld]
     drawn = charts.line(found, released, pooled, chosen, data["truth"]) if released else None
+    name = chosen if isinstance(chosen, str) else data["values"][chosen]
+    trend = trend_facts(found, index, rounds, fit, [name]) if fit != NO_FIT else None
+    row = None if trend is None else _trend_of(trend, chosen, name)
+    if drawn is not None and row is not None:
+        drawn = charts.with_trend(drawn, row["curve"])
     lines = charts.panels(found, rounds, pooled, data["truth"])
     return pages.page(
         "over_time.html",
@@ -284,9 +293,29 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, file_format: s
         line=drawn,
         points={} if drawn is None else {point.last: point for point in drawn.points},
         figure=_line_figure(drawn, data),
+        trend=trend,
+        row=row,
+        fit=fit,
+        fits=_fits(found, fit),
         manifest=found.manifest,
         campaign=found.name,
     )
+
+
+def _trend_of(trend: Facts, chosen: int | charts.Number, name: str) -> Facts | None:
+    """Of the mean, or of a value, which has no unit."""
+    measured = isinstance(chosen, str)
+    rows = (row for row in trend["trends"] if (row["unit"] is not None) is measured)
+    return next((row for row in rows if row["value"] == name), None)
+
+
+def _fits(found: Campaign, fit: str) -> dict[str, str]:
+    """Those that a reader can choose, and the one in the address."""
+    names = {NO_FIT: "none", "line": "a line", "smooth": "a smooth curve"}
+    waves = {"1d": "a wave of a day", "1w": "a wave of a week", "52w": "a wave of a year"}
+    rounds = found.manifest.rounds
+    names |= {n: x for n, x in waves.items() if (period_of(n) or 0) <= rounds.period * rounds.count}
+    return {**names, fit: names.get(fit, f"a wave of {fit}")}
 
 
 def _line_figure(drawn: charts.Line | None, data: Facts) -> str:
@@ -305,20 +334,24 @@ def _round(pages: Pages, words: dict[str, str], query: Query, file_format: str) 
         if number == "all":
             raise UnknownCampaign("all rounds are on the attribute's own page")
         results = facts.chosen_results(store, found, attribute, number)
-        sealed = store.last_sealed(found.id)
+        sealed, other = store.last_sealed(found.id), query.get("with")
+        differ = comparisons(store, found, attribute, number, store, other) if other else []
+        others = _others(store, found, results[0], number)
     if file_format == "csv":
         return Answer(content(found, results, "csv"), "csv")
     data = [facts.result_facts(found, result, sealed) for result in results]
     a, b = query.get("a"), query.get("b")  # is A above B?
     compared = [compare(found.manifest, result, a, b) for result in results] if a and b else []
     if file_format == "json":
-        return as_json(compared or data)
+        return as_json(differ or compared or data)
     every = query.get("intervals") == "all"
     truth = facts.truth_of(pages.directory, found, attribute)
     return pages.page(
         "round.html",
         facts=data[0],
         compared=compared[0] if compared else None,
+        differ=differ[0] if differ else None,
+        others=others,
         every=every,
         bars=charts.both_bars(data[0]),
         caveat=MECHANISMS[data[0]["reporting"]].analysis.caveat,
@@ -331,6 +364,21 @@ def _round(pages: Pages, words: dict[str, str], query: Query, file_format: str) 
         manifest=found.manifest,
         campaign=found.name,
     )
+
+
+def _others(store: Store, found: Campaign, result: Result, number: str) -> list[tuple[str, str]]:
+    """What a result can be compared with: the round before it, and other campaigns that ask the
+    same."""
+    asked = facts.attribute_of(found, result)
+    others = [campaign for campaign in store.campaigns() if campaign.id != found.id]
+    alike = [(c.name, c.manifest.title) for c in others if _asks(c, asked)]
+    first = 0 if number == "pooled" else result.first
+    return [*[(str(i), f"round {i}") for i in range(first - 1, first) if first], *alike]
+
+
+def _asks(campaign: Campaign, asked: Attribute) -> bool:
+    theirs = ((each.name, each.values) for each in campaign.manifest.attributes)
+    return (asked.name, asked.values) in theirs
 
 
 def _bars_figure(found: Campaign, result: Result, true: list[float] | None, every: bool) -> str:
@@ -401,7 +449,10 @@ class Parameters:
     changes: bool = False
 
 
-PARAMETERS: Final = ("last", "until", "value", "a", "b", "intervals", *Parameters.__slots__)
+PARAMETERS: Final = (
+    *("last", "until", "value", "fit", "a", "b", "with", "intervals"),
+    *Parameters.__slots__,
+)
 
 
 def _planner(pages: Pages, _words: dict[str, str], query: Query, file_format: str) -> Answer:

@@ -6,9 +6,11 @@ Everything works on integer counts per value, never on reports, and is vectorise
     frequencies.py   counts to `Estimate`: one round, several pooled, several levels, a window
     numbers.py       differences and other weighted sums; for numeric attributes mean, distribution
                      function and quantiles, and what a result says of them
+    changes.py       trends over rounds, and differences of two results
     reliability.py   what intervals do not account for: liars, and devices that are silent
 """
 
+from protocol_spec.estimation.changes import *
 from protocol_spec.estimation.frequencies import *
 from protocol_spec.estimation.intervals import *
 from protocol_spec.estimation.numbers import *

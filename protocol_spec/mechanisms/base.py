@@ -86,6 +86,7 @@ class Analysis:
     one_report: str = "One report"  # this and the next two begin the sentences about odds
     all_reports: str = "The one answer that a device keeps for all its reports"
     answer: str = "{value}"
+    no_trend: str = ""  # why nothing can be fitted over rounds
 
 
 class Support(NamedTuple):

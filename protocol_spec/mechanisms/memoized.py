@@ -51,9 +51,8 @@ class Memoized(Mechanism):
         over_time="Each device randomises its answer once, for life, and repeats it with fresh "
         "noise in every round. Averaging rounds removes the fresh noise, **not the first-stage "
         "noise**: with these {devices} devices no number of rounds makes the interval narrower "
-        "than the floor. More devices do. Errors of neighbouring rounds are alike for the same "
-        "reason, so a trend fitted to them is more certain than it looks, and all of them share a "
-        "common error. Pooling is for values that do not change.",
+        "than the floor. More devices do. All rounds share a common error for the same reason, "
+        "which a fit accounts for. Pooling is for values that do not change.",
     )
 
     @classmethod

@@ -84,6 +84,9 @@ class Nested(Mechanism):
         "revealed: rounds must not be averaged, and values are assumed not to change.",
         one_report="The first report",
         all_reports="The last and most revealing report",
+        no_trend="Nothing can be fitted over rounds: each result includes the earlier ones, and a "
+        "device answers for the first value that it had. For values that change, a mechanism with "
+        "fresh answers can show a trend.",
     )
 
     @classmethod

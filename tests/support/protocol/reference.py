@@ -98,6 +98,37 @@ class Mechanism:
         return total / n
 
 
+def report_variance(known: Mechanism, f: list[Real], c: list[float]) -> tuple[Real, Real]:
+    """Of sum c_v times the debiased support of v by one report of a device that holds each value
+    with chance f: the mean variance given the memo, and the variance of the mean given the memo.
+
+    Of unary protocols, of the sum that is shifted to one. By enumeration of values and memos.
+    """
+    k, gap = known.k, known.gap()
+    centre = mp.fsum(c) / k
+    weight = [(mp.mpf(x) - centre) / gap for x in c]
+    within = mean = square = mp.mpf(0)
+    for x, share in enumerate(f):
+        if known.unary:  # of independent bits the means and the variances add up
+            kept = [known.kept(v == x) for v in range(k)]
+            p2, q2 = known.p2, known.q2
+            inner = [r * p2 * (1 - p2) + (1 - r) * q2 * (1 - q2) for r in kept]
+            expected = mp.fsum(w * known.support(v == x) for v, w in enumerate(weight))
+            memo = [r * (1 - r) * (p2 - q2) ** 2 for r in kept]
+            within += share * mp.fsum(w**2 * a for w, a in zip(weight, inner))
+            mean += share * expected
+            square += share * (expected**2 + mp.fsum(w**2 * a for w, a in zip(weight, memo)))
+            continue
+        for j in range(k):
+            chance = share * known.kept(j == x)
+            said = [known.p2 if u == j else known.q2 for u in range(k)]
+            expected = mp.fsum(w * r for w, r in zip(weight, said))
+            within += chance * (mp.fsum(w**2 * r for w, r in zip(weight, said)) - expected**2)
+            mean += chance * expected
+            square += chance * expected**2
+    return within, square - mean**2
+
+
 def first_step(kind: str, k: int, epsilon: Real) -> tuple[Real, Real]:
     """p and q of a one-time protocol: GRR p + (k-1) q = 1, OUE p = 1/2, SUE p + q = 1."""
     ratio = mp.exp(epsilon)

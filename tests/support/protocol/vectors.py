@@ -559,8 +559,112 @@ def _as_json(value: Any) -> Any:
     return value
 
 
+# --- changes.json
+
+
+def changes_document() -> Entry:
+    return {
+        "note": (
+            "Exact probabilities, 17 digits; compare to 12. trends: all devices of a round report "
+            "in those after it, where new[i] others join; rounds are the first and last of each. "
+            "raw, whose average by n is a histogram, and a weight of each value. change: of the "
+            "fitted line (period 0) from the first round's beginning to the last one's end; else "
+            "of a wave of that period in rounds, highest less lowest. variance: of a line, for the "
+            "histogram that is fitted in each round. "
+            "result_differences: of two estimates with their limits and the errors' correlation."
+        ),
+        "trends": [
+            _trend(*case)
+            for case in (
+                ("memoized", "L-GRR", 4, 0.0, (5000, 0, 0, 0), 1),
+                ("memoized", "L-OSUE", 6, 0.0, (5000, 300, 1000, 0), 1),
+                ("memoized", "L-GRR", 3, 0.0, (9000, 0, 2000, 7, 0, 1), 1),
+                ("once", "GRR", 4, 0.0, (200, 213, 250), 5),
+                ("once", "OUE", 40, 0.0, (200, 213, 250, 204), 1),
+                ("once", "GRR", 4, 24.0, (200, 213, 250, 190, 210, 222), 4),
+            )
+        ],
+        "result_differences": [
+            _difference([0.3, 0.2, 0.42], [0.25, 0.2, 0.36], 0.0),
+            _difference([0.0, 0.0, 0.1], [0.5, 0.4, 0.6], 0.4),
+        ],
+    }
+
+
+def _trend(
+    reporting: str, protocol: str, k: int, period: float, new: tuple[int, ...], width: int
+) -> Entry:
+    memos = reporting == "memoized"
+    known = (reference.calibrate if memos else reference.calibrate_once)(
+        protocol, k, *((2.0, 0.6) if memos else (2.0,))
+    )
+    n = [sum(new[: i + 1]) if memos else size for i, size in enumerate(new)]
+    first = [i * width for i in range(len(n))]
+    weights = [float((3 * v) % 5) for v in range(k)]
+    raw = [[((v + 1) * (i + 2)) % 7 / 8 for v in range(k - 1)] for i in range(len(n))]
+    raw = [[x / k for x in row] + [1 - sum(row) / k] for row in raw]
+    y = [
+        mp.fsum((c - mp.mpf(sum(weights)) / k) * mp.mpf(x) for c, x in zip(weights, row))
+        for row in raw
+    ]
+    moments = [[mp.mpf(at + j) + 0.5 for j in range(width)] for at in first]
+    columns, parts = _parts(moments, n, period)
+    fitted = mp.matrix(columns).T * mp.matrix(parts) * mp.matrix(raw)
+    noise = [reference.report_variance(known, fitted[i, :], weights) for i in range(len(n))]
+    span = moments[-1][-1] - moments[0][0] + 1
+    parts = parts[1:] if period else [[span * h for h in parts[1]]]
+    variance = mp.fsum(h * h * fresh / m for h, m, (fresh, _) in zip(parts[-1], n, noise))
+    if memos:  # each device's parts in all the rounds since it joined
+        stays = (mp.fsum(h / m for h, m in list(zip(parts[-1], n))[i:]) for i in range(len(n)))
+        kept = mp.fsum(each for _, each in noise) / len(n)
+        variance += mp.fsum(joined * kept * x**2 for joined, x in zip(new, stays))
+    else:
+        variance += mp.fsum(h * h * kept / m for h, m, (_, kept) in zip(parts[-1], n, noise))
+    sums = [mp.fsum(h * x for h, x in zip(row, y)) for row in parts]
+    change = 2 * mp.sqrt(sums[0] ** 2 + sums[1] ** 2) if period else sums[0]
+    heard = [[n[i - 1] if i and memos else 0] * 2 for i in range(len(n))]
+    return {
+        "reporting": reporting,
+        "protocol": protocol,
+        "k": k,
+        "period": period,
+        "n": n,
+        "rounds": [[at, at + width - 1] for at in first],
+        "response": heard,
+        "raw": raw,
+        "weights": weights,
+        "change": digits(change),
+        **({} if period else {"variance": digits(variance)}),
+    }
+
+
+def _parts(
+    moments: list[list[Real]], n: list[int], period: float
+) -> tuple[list[list[Real]], list[list[Real]]]:
+    """A line's or a wave's functions in each round, and the rounds' parts in each coefficient:
+    normal equations, solved."""
+    waves = [lambda x: mp.cos(2 * mp.pi * x / period), lambda x: mp.sin(2 * mp.pi * x / period)]
+    shapes = [lambda _x: mp.mpf(1), *(waves if period else [lambda x: x])]
+    columns = [[mp.fsum(map(g, at)) / len(at) for at in moments] for g in shapes]
+    weighed = mp.matrix([[m * x for m, x in zip(n, row)] for row in columns])
+    solved = (weighed * mp.matrix(columns).T) ** -1 * weighed
+    return columns, solved.tolist()
+
+
+def _difference(first: list[float], second: list[float], correlation: float) -> Entry:
+    (x, low, high), (y, below, above) = ([mp.mpf(v) for v in each] for each in (first, second))
+    rho = mp.mpf(correlation)
+    down, up = (
+        mp.sqrt(a**2 + b**2 - 2 * rho * a * b)
+        for a, b in ((x - low, above - y), (high - x, y - below))
+    )
+    entry = {"first": first, "second": second, "correlation": correlation}
+    return entry | {"low": digits(x - y - down), "high": digits(x - y + up)}
+
+
 DOCUMENTS = {
     "calibration.json": calibration_document,
+    "changes.json": changes_document,
     "draws.json": draws_document,
     "manifests.json": manifests_document,
     "mechanisms.json": mechanisms_document,

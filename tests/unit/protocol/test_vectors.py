@@ -151,8 +151,9 @@ def check(*paths: Path) -> Result:
     return CliRunner().invoke(main, [str(path) for path in paths], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("path", [STATISTICS, vectors.FOLDER / "calibration.json"])
-def test_the_code_agrees_with_the_published_numbers(path: Path) -> None:
+@pytest.mark.parametrize("name", ["calibration", "changes", "statistics"])
+def test_the_code_agrees_with_the_published_numbers(name: str) -> None:
+    path = vectors.FOLDER / f"{name}.json"
     result = check(path)
     assert result.exit_code == 0, result.output
     document = json.loads(path.read_text())

@@ -207,7 +207,8 @@ ESTIMATE = ("estimate", "--json", "--round")
 SAME: list[tuple[str, tuple[str, ...]]] = [
     *((f"/rounds/{n}.json", (*ESTIMATE, n)) for n in ("0", "2", "latest", "pooled")),
     *((f"/rounds/{n}.csv", ("export", "--round", n)) for n in ("0", "pooled")),
-    ("/rounds/0.json?a=gas&b=wood", (*ESTIMATE, "0", "--compare", "gas", "wood")),
+    ("/rounds/0.json?a=gas&b=wood", (*ESTIMATE, "0", "--value", "gas", "--compare", "wood")),
+    ("/rounds/2.json?with=0", (*ESTIMATE, "2", "--compare", "0")),
     (".csv", ("export",)),
 ]
 
@@ -320,6 +321,37 @@ def test_numbers_are_next_to_the_histogram(windows: tuple[Site, str]) -> None:
         for row in facts["histogram"]:
             ends = f"{100 * row['low' + end]:.0f} … {100 * row['high' + end]:.0f}"
             assert ends in words(drawn[html.escape(row["value"])])
+
+
+def test_a_fit_is_drawn_and_said_without_a_script(windows: tuple[Site, str]) -> None:
+    site, path = windows
+    room = f"{path}/attributes/room"
+    trend = facts_at(site, f"{room}.json")["trend"]
+    for value, query in (
+        ("mean", "?value=mean"),
+        ("18 to 20 °C", "?value=18+to+20+%C2%B0C&fit=line"),
+    ):
+        page = site.get(room + query).text
+        row = next(row for row in trend["trends"] if row["value"] == value)
+        assert row["sentence"] in words(page)
+        assert 'class="trend"' in page
+        assert 'class="trend-band"' in page
+        assert "95 % band of the fit, all moments at once" in words(page)
+    without = site.get(f"{room}?fit=none").text
+    assert 'class="trend"' not in without
+    assert 'id="trend"' not in without
+    assert "needs at least 7 rounds or windows" in words(site.get(f"{room}?fit=smooth").text)
+    assert site.get(f"{room}?fit=often").status == 400
+
+
+def test_results_are_compared_on_the_page(windows: tuple[Site, str]) -> None:
+    site, path = windows
+    at = f"{path}/attributes/fuel/rounds/4"
+    assert '<option value="1">round 1</option>' in site.get(at).text
+    (facts,) = facts_at(site, f"{at}.json?with=1")
+    page = words(site.get(f"{at}?with=1").text)
+    assert facts["sentence"] in page
+    assert f"gas {100 * facts['differences'][0]['difference']:.1f}".replace("-", "−") in page
 
 
 def test_windows_are_named_by_their_rounds(windows: tuple[Site, str]) -> None:

@@ -16,7 +16,9 @@ from collector.commands.reading import EVERY_SECONDS, watched
 from collector.data_dir import open_store
 from collector.health import Heartbeat, Status
 from collector.records import Campaign
+from collector.results import Results
 from collector.results.tables import COLUMNS
+from collector.results.trends import COLUMNS as TREND
 from collector.results.words import around
 from tests.support.collector import HOUR, candidate, seal, three_questions
 from tests.support.command_line import Cli, facts_of, mistaken
@@ -153,7 +155,17 @@ def test_estimate_of_numbers_and_windows(cli: Cli, data: Path) -> None:
 
 @pytest.mark.parametrize("number", ["pooled", "0", "all"])
 def test_estimate_compares_two_values(cli: Cli, data: Path, used: Campaign, number: str) -> None:
-    words = ("estimate", "--data-dir", data, "--round", number, "--compare", "gas", "oil")
+    words = (
+        "estimate",
+        "--data-dir",
+        data,
+        "--round",
+        number,
+        "--value",
+        "gas",
+        "--compare",
+        "oil",
+    )
     compared = facts_of(cli(*words, "--json"))
     facts = facts_of(cli("estimate", "--data-dir", data, "--round", number, "--json"))
     fuel = [r for r in facts if r["attribute"] == "fuel"]
@@ -167,6 +179,74 @@ def test_estimate_compares_two_values(cli: Cli, data: Path, used: Campaign, numb
     assert text.count("is gas above oil? not shown: gas and oil may be equally") == len(compared)
     assert f"difference {100 * compared[0]['difference']:.1f} points, 95 % interval" in text
     assert "town" not in text
+
+
+def test_what_cannot_be_compared_or_fitted_is_said(cli: Cli, data: Path, used: Campaign) -> None:
+    words = ("estimate", "--data-dir", data)
+    for options, message in (
+        (("--value", "gas"), "--value gas: name what it is compared with, with --compare"),
+        (("--compare", "0", "--round", "all"), "all rounds cannot be compared at once"),
+        (("--compare", "0"), "the two results have rounds in common; name two different rounds"),
+        (("--compare", "elsewhere"), "elsewhere"),
+        (("--trend", used.name), "give line, smooth, or the length of a wave, such as 1d or 52w"),
+    ):
+        failed = cli(*words, *options)
+        assert failed.exit_code in (1, 2)
+        assert message in failed.stderr, options
+    text = cli(*words, "--trend", "--attribute", "fuel").stdout
+    assert "  A trend needs two rounds with enough reports.\n" in text
+
+
+def test_estimate_compares_rounds_campaigns_and_data_directories(
+    cli: Cli, data: Path, tmp_path: Path
+) -> None:
+    with closing(open_store(data)) as store:
+        store_windows(store, store.open_campaign(rooms("once"), 0))
+    there = tmp_path / "there"
+    with closing(open_store(there)) as store:
+        store_windows(store, store.open_campaign(rooms("once", first=1_900_000_000), 0))
+    words = ("estimate", "--data-dir", data, "--attribute", "room", "--round")
+    for number, other in (("4", "1"), ("pooled", there)):
+        options = (*words, number, "--compare", other)
+        (found,) = facts_of(cli(*options, "--json"))
+        text = cli(*options).stdout
+        assert found["sentence"] in text
+        assert "No difference can be shown between " in text
+        assert f"{found['a']['label']} (" in text
+        assert f" reports) less {found['b']['label']} (60 reports)" in text or number == "pooled"
+        assert all(row["low_all"] < row["low"] < row["high"] for row in found["differences"])
+        assert found["mean"]["low"] < found["mean"]["difference"] < found["mean"]["high"]
+
+
+def test_trends_are_printed_exported_and_read_in_python(cli: Cli, data: Path, home: Path) -> None:
+    with closing(open_store(data)) as store:
+        store_windows(store, store.open_campaign(rooms("once"), 0))
+    words = ("--data-dir", data, "--attribute", "room", "--trend")
+    (facts,) = facts_of(cli("estimate", *words, "line", "--json"))
+    mean, *values = facts["trends"]
+    assert (mean["value"], mean["unit"], mean["rounds"], mean["per"]) == (
+        "mean",
+        "°C",
+        2,
+        "an hour",
+    )
+    assert all(len(row["curve"]["low_all"]) == 61 and row["unit"] is None for row in values)
+    text = cli("estimate", *words).stdout
+    assert facts["sentence"] in text
+    assert "mean, °C " in text
+    rows = parsed(cli("export", *words).stdout, "csv")
+    assert [tuple(row) for row in rows] == [TREND] * len(facts["trends"])
+    assert float(rows[0]["low"]) == mean["low"]
+    cli("export", *words, "line", "--output", home / "changes.ndjson")
+    assert len((home / "changes.ndjson").read_text().splitlines()) == len(rows)
+    assert Results.trends(data, attribute="room") == facts["trends"]
+    failed = cli("export", *words, "line", "--output", home / "x.parquet")
+    assert "--trend writes rows as csv, json or ndjson; nothing was written" in failed.stderr
+    assert not (home / "x.parquet").exists()
+    cli("export", *words, "line", "--figure", home / "x.svg")
+    drawn = (home / "x.svg").read_text()
+    assert drawn.count('<polyline class="trend"') == len(rows), "of the mean and of each value"
+    assert facts["sentence"][:60] in drawn
 
 
 # --- export ---------------------------------------------------------------------------------------
