@@ -12,6 +12,7 @@ protocol_spec.programs.memory_broker.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -26,6 +27,7 @@ from protocol_spec.programs.system import random_client_id
 
 WINDOW: Final = 20
 BATCH: Final = 1_000  # packets of one step
+LEAVING_SECONDS: Final = 2.0  # for answers to the last publishes
 
 
 class Link(Protocol):
@@ -76,7 +78,7 @@ class Link(Protocol):
         (MQTT 5)."""
 
     def close(self) -> None:
-        """Disconnect, as far as the broker still listens."""
+        """Disconnect, as far as the broker still listens; first wait a moment for its answers."""
 
 
 class MakeLink(Protocol):
@@ -139,6 +141,10 @@ class PahoLink(ClientLink):
         return arrived
 
     def close(self) -> None:
+        """A broker may drop what it has not answered when the connection ends."""
+        limit = time.monotonic() + LEAVING_SECONDS
+        while self.ready and self.lost is None and self._unanswered and time.monotonic() < limit:
+            self.step(0.1)
         self._client.disconnect()
         if self._client.socket() is not None:
             self.step(0.0)

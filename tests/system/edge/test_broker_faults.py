@@ -21,7 +21,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from edge_client import EdgeClient
 from edge_client.clock import SystemClock
 from edge_client.daemon import Runner
-from edge_client.link import WINDOW, MakeLink, PahoLink
+from edge_client.link import LEAVING_SECONDS, WINDOW, MakeLink, PahoLink, connect
 from edge_client.records import Queued, Timing
 from protocol_spec import (
     Manifest,
@@ -29,6 +29,7 @@ from protocol_spec import (
     Topics,
     decode_report,
 )
+from protocol_spec.programs.settings import Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
 from testbed.agents import RoundClock
 from testbed.brokers import Broker, Nats, Tally, leave
@@ -222,6 +223,32 @@ def test_a_puback_that_refuses(tmp_path: Path) -> None:
         tick_until(carrier, lambda: len(payloads) > 3 and "REFUSED" not in last_state(carrier))
         assert queued(carrier) == [payload]
     assert set(payloads) == {payload}
+
+
+def test_leaving_waits_for_the_answers_to_what_was_just_sent() -> None:
+    """But not for long, if there are none."""
+    answered: list[int] = []
+
+    def slow(wire: Wire) -> None:
+        def answer(published: Published) -> None:
+            if published.payload:
+                time.sleep(0.3)
+                answered.append(published.mid)
+                wire.puback(published.mid)
+
+        if wire.expect_connect():
+            wire.connack()
+            wire.serve(answer)
+
+    with Peer(slow) as peer:
+        for payload in (b"report", b""):
+            link = PahoLink(parse_broker(peer.url), Credentials())
+            connect(link)
+            link.publish("a/b", payload)
+            began = time.monotonic()
+            link.close()
+            assert len(answered) == 1
+            assert time.monotonic() - began < 2 * LEAVING_SECONDS
 
 
 def test_duplicated_and_reordered_answers(tmp_path: Path) -> None:
