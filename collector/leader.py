@@ -11,6 +11,7 @@ round was due; a silent worker is fenced first, and then commits nothing more (W
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +52,7 @@ class Options:
     clock: Clock = SYSTEM_CLOCK
     timing: Timing = DEFAULT_TIMING
     emit: Callable[[Campaign, Result], None] = lambda _campaign, _result: None  # sealed results
-    trace: Callable[[str], None] = lambda _: None  # points where a test may stop the process
+    trace: Callable[[str], None] = sys.audit  # points where a hook may stop the process
 
 
 # --- which campaigns there are ------------------------------------------------------------------

@@ -20,19 +20,21 @@ from faults.sites import BROKERS, EMBEDDED, ClusterSite, CollectorSite, Site
 from testbed.processes import TestbedError
 
 SHOWN = 20
-KINDS = (EMBEDDED, *BROKERS)
+LOCAL = (
+    "--tls needs --broker nats or mosquitto: the embedded broker of a fresh directory is on this "
+    "machine only. Nothing was started"
+)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option(
     "--minutes",
     type=click.FloatRange(0.4, 600),
     default=5.0,
-    show_default=True,
     help="How long faults happen; recovery takes another minute or two.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Which faults, and when.")
-@click.option("--broker", "kind", type=click.Choice(KINDS), default=EMBEDDED, show_default=True)
+@click.option("--seed", type=int, default=1, help="Which faults, and when.")
+@click.option("--broker", "kind", type=click.Choice([EMBEDDED, *BROKERS]), default=EMBEDDED)
 @click.option("--tls", is_flag=True, help="Encrypt and verify every connection.")
 @click.option(
     "--cluster",
@@ -40,18 +42,11 @@ KINDS = (EMBEDDED, *BROKERS)
     help="Instead, three NATS nodes with TLS, PostgreSQL and three workers; three rounds.",
 )
 @click.option(
-    "--campaigns",
-    type=click.IntRange(1, 40),
-    default=17,
-    show_default=True,
-    help="With --cluster: the number of campaigns.",
-)
-@click.option(
     "--devices",
     type=click.IntRange(10, 4_000),
     default=2_000,
-    show_default=True,
-    help="Bulk devices in the larger campaign; the smaller has a tenth of them.",
+    help="Bulk devices in the larger campaign, a tenth of them in the smaller; with --cluster, in "
+    "each of 17 campaigns.",
 )
 @click.option(
     "--directory",
@@ -64,7 +59,6 @@ def main(
     kind: str,
     tls: bool,
     cluster: bool,
-    campaigns: int,
     devices: int,
     directory: Path | None,
 ) -> None:
@@ -74,39 +68,26 @@ def main(
 
     """
     if tls and kind == EMBEDDED:
-        raise click.UsageError(
-            "--tls needs --broker nats or mosquitto: the embedded broker of a "
-            "fresh directory is on this machine only. Nothing was started"
-        )
+        raise click.UsageError(LOCAL)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the others too
     began = time.monotonic()
-
-    def say(text: str) -> None:
-        click.echo(f"[{time.monotonic() - began:6.1f} s] {text}")
-
     with ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="allomfree-chaos-")
         work = directory or Path(stack.enter_context(temporary))
         work.mkdir(parents=True, exist_ok=True)
+        site: Site = ClusterSite(work) if cluster else CollectorSite(work, kind, tls=tls)
+        size = (cluster_size if cluster else collector_size)(minutes, devices)
         try:
-            site: Site
-            if cluster:
-                work.chmod(0o711)  # the database's user, if another, has to enter
-                size = cluster_size(minutes, devices, campaigns)
-                site = ClusterSite(work / "site")
-            else:
-                size = collector_size(minutes, devices)
-                site = CollectorSite(work, kind, tls=tls)
-            happened, found = run(site, size, seed, say)
+            happened, found = run(
+                site,
+                size,
+                seed,
+                lambda text: click.echo(f"[{time.monotonic() - began:6.1f} s] {text}"),
+            )
         except TestbedError as error:
             raise click.ClickException(str(error)) from None
-        if isinstance(site, ClusterSite) and site.hung:
-            say(f"nodes that did not come up in time and were killed again: {site.hung}")
     click.echo(", ".join(f"{n} x {name}" for name, n in sorted(happened.items())))
-    for fault in found.faults[:SHOWN]:
-        click.echo(f"  FAIL  {fault}")
-    if len(found.faults) > SHOWN:
-        click.echo(f"  FAIL  and {len(found.faults) - SHOWN} more")
+    click.echo("".join(f"  FAIL  {fault}\n" for fault in found.faults[:SHOWN]), nl=False)
     click.echo(
         f"{happened.total()} faults, seed {seed}: {found.counted:,} reports counted, "
         f"{found.owed:,} had to be, {found.unsure:,} could be; "

@@ -4,26 +4,29 @@ In bulk campaigns every device has a value of its own: a loss shows as a counter
 counter of 2. Bulk devices wait as long as agents do before they send again, and longer each time:
 less patient devices would bury a broker under what it already has. They also note when the broker
 acknowledged each report, because a report that the broker took in time must be counted even if its
-device never learns of it.
+device never learns of it. Half of them rely on that and never send again: nothing else would show
+a report that the collector acknowledged and did not store.
 """
 
 from __future__ import annotations
 
-import logging
 import ssl
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Self
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from edge_client import EdgeClient, Policy
+import testbed.agents
+from edge_client import EdgeClient
 from edge_client.records import Queued, Timing
+from faults.program import Control
 from protocol_spec import (
     Manifest,
     Rejected,
@@ -34,7 +37,6 @@ from protocol_spec import (
     receipt_tag,
 )
 from protocol_spec.programs.backoff import Backoff, backoff_pause
-from protocol_spec.programs.settings import Credentials
 from protocol_spec.programs.system import random_client_id
 from testbed.brokers import leave, publish
 from testbed.processes import Process, TestbedError, make_manifest
@@ -50,8 +52,8 @@ AGENT_TURN_SECONDS: Final = 0.2
 KEEPALIVE_SECONDS: Final = 10
 TURN_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 8.0
-LAST_MINUTE: Final = 3  # one device in three sends for the first time just before the deadline
-LAST_SECONDS: Final = 4.0
+LAST_SECONDS: Final = 4.0  # before the deadline: then one device in three sends for the first time
+SPREAD: Final = 97  # moments over which the devices of one kind are distributed
 BUDGET: Final[dict[str, Any]] = {"eps_inf": 1.0, "eps_1": 0.5, "min_reports": 2}
 
 
@@ -71,7 +73,7 @@ def agents_manifest(first: int, period: int, count: int) -> Manifest:
 class Receipts:
     """Every tag that was ever on a receipt page of some campaigns, read past all faults."""
 
-    def __init__(self, port: int, authority: str | None) -> None:
+    def __init__(self, port: int, authority: str) -> None:
         self.authority = authority
         self._port = port
         self._tags: dict[tuple[bytes, int, int], set[bytes]] = defaultdict(set)
@@ -97,9 +99,8 @@ class Receipts:
 
     def follow(self, manifest: Manifest) -> None:
         """Read a campaign's pages, also after every new connection."""
-        name = f"{Topics(manifest.campaign).receipt_root}#"
-        self._filters.append(name)
-        self._client.subscribe(name, 0)
+        self._filters.append(f"{Topics(manifest.campaign).receipt_root}#")
+        self._client.subscribe(self._filters[-1], 0)
 
     def has(self, digest: bytes, number: int, page: int, tag: bytes) -> bool:
         return tag in self._tags[digest, number, page]
@@ -114,24 +115,35 @@ class Receipts:
             self._tags[page.digest8, page.round, page.page].update(page.tags)
 
 
+Key = tuple[int, int]  # round and device
+
+
 class BulkDevices:
-    """The devices of one campaign, and what they know of every report (by round and device)."""
+    """The devices of one campaign, and what they know of every report."""
 
     def __init__(
         self, manifest: Manifest, devices: int, receipts: Receipts, timing: Timing
     ) -> None:
         self.manifest = manifest
         self.devices = devices
-        self.acknowledged: dict[tuple[int, int], float] = {}  # when the broker's PUBACK came
-        self.counted: set[tuple[int, int]] = set()  # what has its receipt
+        self.acknowledged: dict[Key, float] = {}  # when the broker's PUBACK came
+        self.counted: set[Key] = set()  # what has its receipt
         self.sent = 0
+        self.names = [f"bulk-{number}" for number in range(devices)]
         self._receipts = receipts
-        self._resends = _ResendSchedule(timing)
+        self._timing = timing
+        self._backoff = Backoff(
+            time.monotonic,
+            timing.reconnect_seconds,
+            timing.reconnect_longest_seconds,
+            timing.stable_after_seconds,
+        )
+        self._next: dict[Key, float] = {}  # when it is sent again
+        self._attempts: Counter[Key] = Counter()
         self._ca_file = Path(receipts.authority) if receipts.authority else None
         self._url = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.names = [f"bulk-{number}" for number in range(devices)]
         self._topics = [Topics(manifest.campaign).report(name) for name in self.names]
         self._pages = [receipt_page(manifest, name) for name in self.names]
         receipts.follow(manifest)
@@ -144,23 +156,30 @@ class BulkDevices:
         self._stopping.set()
         self._thread.join(ANSWER_SECONDS * 2)
         for number in range(self.manifest.rounds.count):
-            if self.manifest.rounds.opens(number) <= time.time():
-                for device in range(self.devices):
-                    self._is_counted(number, device)
+            for device in range(self.devices):
+                self._is_counted(number, device)
 
     def _run(self) -> None:
-        schedule = self.manifest.rounds
-        while not self._stopping.wait(TURN_SECONDS) and time.time() < schedule.end:
-            for number in range(schedule.count):
-                if schedule.opens(number) <= time.time() < schedule.deadline(number):
-                    self._send(number, self._due(number))
+        rounds = self.manifest.rounds
+        while not self._stopping.wait(TURN_SECONDS) and time.time() < rounds.end:
+            for number in range(rounds.count):
+                now = time.time()
+                is_open = rounds.opens(number) <= now < rounds.deadline(number)
+                if is_open and not self._backoff.seconds_left:
+                    self._send(
+                        number, [d for d in range(self.devices) if self._is_due(number, d, now)]
+                    )
 
-    def _due(self, number: int) -> list[int]:
-        """Devices that wait for a receipt and whose pause is over."""
-        is_last = time.time() >= self.manifest.rounds.deadline(number) - LAST_SECONDS
-        begun = [d for d in range(self.devices) if is_last or d % LAST_MINUTE]
-        due = self._resends.due(number, begun)
-        return [device for device in due if not self._is_counted(number, device)]
+    def _is_due(self, number: int, device: int, now: float) -> bool:
+        """First at the beginning, in the course of the round, or just before the deadline; again
+        after a pause, unless there is a receipt."""
+        if (number, device) in self._next:
+            due = self._next[number, device]
+        else:
+            rounds, part = self.manifest.rounds, device % SPREAD / SPREAD
+            opens, last = rounds.opens(number), rounds.deadline(number) - LAST_SECONDS
+            due = (opens, opens + part * rounds.period, last + part * LAST_SECONDS)[device % 3]
+        return now >= due and not self._is_counted(number, device)
 
     def _is_counted(self, number: int, device: int) -> bool:
         """Whether a device has its receipt."""
@@ -185,71 +204,49 @@ class BulkDevices:
             self.sent += publish(
                 self._url, reports, ca_file=self._ca_file, answer_seconds=ANSWER_SECONDS
             )
-        except TestbedError:  # some may have come through: they will be sent again
-            self._resends.failed()
+        except TestbedError:  # some may have come through; what waits for a receipt is sent again
+            self._backoff.ended(was_connected=False)
+            self._next = {key: at for key, at in self._next.items() if at == inf}
             return
-        self._resends.sent(number, devices)
-        now = time.time()
-        if now < self.manifest.rounds.deadline(number):
-            self.acknowledged.update(dict.fromkeys(((number, d) for d in devices), now))
-
-
-class _ResendSchedule:
-    """When devices of one broker send again: each after a pause that doubles, and all that wait
-    once there is a connection again, which is tried after a pause that doubles, too."""
-
-    def __init__(self, timing: Timing) -> None:
-        self._timing = timing
-        self._next: dict[tuple[int, int], float] = {}  # by round and device
-        self._attempts: Counter[tuple[int, int]] = Counter()
-        self._backoff = Backoff(
-            time.monotonic,
-            timing.reconnect_seconds,
-            timing.reconnect_longest_seconds,
-            timing.stable_after_seconds,
-        )
-
-    def due(self, number: int, devices: Sequence[int]) -> list[int]:
-        now = time.monotonic()
-        if self._backoff.seconds_left:
-            return []
-        return [device for device in devices if self._next.get((number, device), 0.0) <= now]
-
-    def sent(self, number: int, devices: Sequence[int]) -> None:
         self._backoff.connected()
-        now = time.monotonic()
+        now, timing = time.time(), self._timing
         for key in ((number, device) for device in devices):
-            first, longest = self._timing.resend_seconds, self._timing.resend_longest_seconds
-            self._next[key] = now + backoff_pause(first, longest, self._attempts[key])
+            if now < self.manifest.rounds.deadline(number):
+                self.acknowledged[key] = now
+            pause = backoff_pause(
+                timing.resend_seconds, timing.resend_longest_seconds, self._attempts[key]
+            )
             self._attempts[key] += 1
-
-    def failed(self) -> None:
-        """The connection ended: whatever has no receipt is sent on the next one."""
-        self._backoff.ended(was_connected=False)
-        self._next.clear()
+            self._next[key] = now + pause if key[1] // 3 % 2 else inf
 
 
 class Agents:
-    """Real agents in a process that can be killed -9, with a state directory each."""
+    """Real agents in a process that can be killed -9, under a clock of its own."""
 
     def __init__(
-        self, place: Path, clock: Path, manifest: Manifest, names: Sequence[str], authority: str
+        self, place: Path, manifest: Manifest, broker: str, names: Sequence[str], authority: str
     ) -> None:
-        self.place = place
-        self.names = names
-        self._manifest = manifest
-        self._drawn: dict[str, dict[tuple[int, bytes], Queued]] = {name: {} for name in names}
-        program = [sys.executable, "-m", "faults.clock", str(clock), __file__]
         place.mkdir(parents=True)
-        command = [*program, str(place), authority, *names]
+        (place / "manifest").write_bytes(manifest.to_bytes())
+        self.control = Control(place / "control")
+        self._place = place
+        self._drawn: dict[str, dict[tuple[int, bytes], Queued]] = {name: {} for name in names}
+        share = testbed.agents.Share(
+            str(place),
+            broker,
+            {name: {"own": "green"} for name in names},
+            ca_file=authority,
+            keepalive=KEEPALIVE_SECONDS,
+            turn_seconds=AGENT_TURN_SECONDS,
+            timing=asdict(AGENT_TIMING),
+        )
+        file = share.command(place / "share")[-1]
+        command = [*self.control.prefix, testbed.agents.__file__, file]
         self.process = Process("a process of agents", command, place / "log")
 
-    def join(self, broker: str) -> None:
+    def wait_until_joined(self) -> None:
         """Every device draws its attribute; once, before anything fails."""
-        policy = Policy(max_eps_inf=self._manifest.eps_inf, min_period=1)
-        for name in self.names:
-            with EdgeClient(self.place / name, policy=policy) as client:
-                client.join(client.invitation(manifest=self._manifest, broker=broker), device=name)
+        self.process.wait_for("agents to join", lambda: "{" in self.process.log_text())
 
     def record_drawn(self) -> None:
         """Note what was drawn so far: a device forgets what it sent in rounds long past."""
@@ -264,33 +261,9 @@ class Agents:
     @property
     def have_delivered(self) -> bool:
         """Whether nothing waits for a receipt."""
-        rows = (row for name in self.names for row in self._outbox(name))
+        rows = (row for name in self._drawn for row in self._outbox(name))
         return not any(row.fate == "queued" for row in rows)
 
     def _outbox(self, name: str) -> list[Queued]:
-        with EdgeClient(self.place / name, exclusive=False) as client:
+        with EdgeClient(self._place / name, exclusive=False) as client:
             return client.store.reports(client.find("agents").name)
-
-
-def main(place: Path, authority: str, names: Sequence[str]) -> None:
-    """The process of `Agents`, which runs until it is killed."""
-    logging.getLogger("allomfree").addHandler(logging.NullHandler())
-    logging.getLogger("allomfree").propagate = False
-    runners = []
-    for name in names:
-        client = EdgeClient(
-            place / name,
-            policy=Policy(min_period=1),
-            credentials=Credentials(ca_file=authority or None),
-            keepalive=KEEPALIVE_SECONDS,
-            timing=AGENT_TIMING,
-        )
-        runners.append(client.runner(lambda _: "green"))
-    while True:
-        for runner in runners:
-            runner.tick(wait=0.0)
-        time.sleep(AGENT_TURN_SECONDS)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

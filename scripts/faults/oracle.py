@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,10 @@ Row = tuple[int, int, bytes]  # round, device, body
 @dataclass(slots=True)
 class Loss:
     """The broker forgot everything; what it took before, and until the collector had subscribed
-    again, it may not have kept."""
+    again, it may not have kept. What had been sealed by then (by campaign: the last round) was
+    counted or lost before."""
 
-    at: float
+    sealed: Mapping[int, int]
     until: float | None = None
 
 
@@ -52,12 +54,14 @@ class Verdict:
 def judge_bulk(
     store: Store, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
 ) -> Verdict:
-    """Every round of a bulk campaign, from the counts it was sealed with."""
+    """Every round of a bulk campaign, from the counts it was sealed with; and its published
+    histogram, which must be that of a recount of the devices' own values."""
     found = Verdict()
     nothing = Tally(0, np.zeros(campaign.manifest.body_formats[0].k, dtype=np.int64))
+    results = {result.round: result for result in store.results(campaign.id, 0)}
     for number in range(campaign.manifest.rounds.count):
         tally = store.tallies(campaign.id, number).get(0, nothing)
-        counts, owed = tally.counts.tolist(), _owed(bulk, number, losses)
+        counts, owed = tally.counts.tolist(), _owed(campaign, bulk, number, losses)
         found.counted += tally.n
         found.owed += len(owed)
         found.unsure += bulk.devices - len(owed)
@@ -71,35 +75,25 @@ def judge_bulk(
             found.faults.append(f"{where}: something was counted that nobody sent")
         if tally.n != sum(counts):
             found.faults.append(f"{where}: {tally.n} reports, and counts of {sum(counts)}")
-    return found
-
-
-def judge_results(
-    store: Store, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
-) -> Iterator[str]:
-    """Every published histogram of a round must equal a recount of the devices' own values."""
-    for result in store.results(campaign.id, 0):
-        if result.round is None or result.withheld:
+        result = results.get(number)
+        if result is None or result.withheld:
             continue
-        counts, owed = (
-            store.tallies(campaign.id, result.round)[0].counts,
-            _owed(bulk, result.round, losses),
-        )
-        again = np.array([int(d in owed or c > 0) for d, c in enumerate(counts.tolist())])
-        tally = Tally(int(again.sum()), again.astype(counts.dtype))
+        again = [int(device in owed or count > 0) for device, count in enumerate(counts)]
+        recount = Tally(sum(again), np.array(again, tally.counts.dtype))
         heard = result.heard, result.returned
-        if round_result(campaign, result.round, 0, tally, result.outcomes, heard) != result:
-            yield f"{campaign.name}, round {result.round}: the result is not that of a recount"
-
-
-def _owed(bulk: BulkDevices, number: int, losses: Sequence[Loss]) -> set[int]:
-    """Devices whose report must have been counted."""
-    found = {device for n, device in bulk.counted if n == number}
-    for (n, device), taken in bulk.acknowledged.items():
-        lost = any(loss.until is None or taken <= loss.until for loss in losses)
-        if n == number and not lost:
-            found.add(device)
+        if round_result(campaign, number, 0, recount, result.outcomes, heard) != result:
+            found.faults.append(f"{where}: the result is not that of a recount")
     return found
+
+
+def _owed(campaign: Campaign, bulk: BulkDevices, number: int, losses: Sequence[Loss]) -> set[int]:
+    """Devices whose report must have been counted."""
+    lost = [loss.until for loss in losses if number > loss.sealed.get(campaign.id, -1)]
+    since = max((inf if until is None else until for until in lost), default=0.0)
+    found = {device for n, device in bulk.counted if n == number}
+    return found | {
+        d for (n, d), taken in bulk.acknowledged.items() if n == number and taken > since
+    }
 
 
 def judge_agents(

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from math import inf
+from typing import Final, NamedTuple
 
 from collector.errors import CollectorError
 from collector.records import Campaign
-from collector.store import Store
 from faults.devices import BulkDevices, Receipts, bulk_manifest
-from faults.oracle import Verdict, judge_bulk, judge_results
-from faults.sites import LASTS_SECONDS, Fault, Site
+from faults.oracle import Verdict, judge_bulk
+from faults.sites import Fault, Site
 from testbed.collector import is_sealed
 from testbed.processes import TestbedError
 
 LEAD_SECONDS: Final = 8
 AFTER_SECONDS: Final = 2.0  # faults go on this long after the last deadline
 GAP_SECONDS: Final = (0.5, 5.0)
-BEFORE_DEADLINE_SECONDS: Final = (0.2, 3.0)
-ACROSS: Final = 0.6  # the probability that the next fault begins just before a deadline
+BEFORE_DEADLINE_SECONDS: Final = (1.5, 3.0)
+APART_SECONDS: Final = 4.0  # between two faults of one target, which has to come back
 PAUSE_SECONDS: Final = 0.2
-PROGRESS_SECONDS: Final = 10.0
 RECOVERING_SECONDS: Final = 1.0
 CLUSTER_ROUNDS: Final = 3
-
-T = TypeVar("T")
+CAMPAIGNS: Final = 17  # of a cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,11 @@ class Size:
     rounds: int
     period_seconds: int
 
+    @property
+    def deadlines(self) -> list[float]:
+        """In seconds after the first round begins."""
+        return [float((number + 2) * self.period_seconds) for number in range(self.rounds)]
+
 
 def collector_size(minutes: float, devices: int, period_seconds: int = 12) -> Size:
     """The last deadline is at the end."""
@@ -47,38 +50,55 @@ def collector_size(minutes: float, devices: int, period_seconds: int = 12) -> Si
     return Size({"many": devices, "few": max(10, devices // 10)}, rounds, period_seconds)
 
 
-def cluster_size(minutes: float, devices: int, campaigns: int) -> Size:
+def cluster_size(minutes: float, devices: int) -> Size:
     period = max(6, round(minutes * 60 / (CLUSTER_ROUNDS + 1)))
-    return Size({f"many-{n}": devices for n in range(campaigns)}, CLUSTER_ROUNDS, period)
+    return Size({f"many-{n}": devices for n in range(CAMPAIGNS)}, CLUSTER_ROUNDS, period)
 
 
 class Event(NamedTuple):
-    """A fault, the seconds after the start at which it begins, and how long it lasts."""
+    """A fault, the seconds after the first round's beginning when it begins, and how long it is."""
 
     at: float
-    fault: Fault
     lasts: float
+    fault: Fault
 
 
-def plan(
-    seed: int, faults: Sequence[Fault], seconds: float, deadlines: Sequence[float] = ()
-) -> Iterator[Event]:
-    """Faults one after another, overlapping where their targets differ. Many begin just before a
-    deadline, where they hurt most."""
+def plan(seed: int, faults: Sequence[Fault], deadlines: Sequence[float]) -> list[Event]:
+    """The same faults for the same seed. Just before every deadline one of those that hurt there
+    begins, and in between all others, overlapping where their targets differ; each kind in turn,
+    so that a run of minutes has every one."""
     draw = random.Random(seed)  # noqa: S311 - the same faults for the same seed
-    free: dict[str, float] = {}
-    now = draw.uniform(*GAP_SECONDS)
-    while now < seconds:
-        fault = draw.choices(faults, [fault.weight for fault in faults])[0]
+    found: list[Event] = []
+
+    def fits(at: float, fault: Fault) -> bool:
+        """Note it, if its target is free."""
         lasts = draw.uniform(*fault.lasts) if fault.end is not None else 0.0
-        if free.get(fault.target, 0.0) <= now:
-            free[fault.target] = now + lasts
-            yield Event(now, fault, lasts)
-        now += draw.uniform(*GAP_SECONDS)
-        critical = [d - draw.uniform(*BEFORE_DEADLINE_SECONDS) for d in deadlines]
-        ahead = [moment for moment in critical if now <= moment < now + LASTS_SECONDS[1]]
-        if ahead and draw.random() < ACROSS:
-            now = ahead[0]
+        begin, end = at - APART_SECONDS, at + lasts + APART_SECONDS
+        others = (event for event in found if event.fault.target == fault.target)
+        free = not any(begin < event.at + event.lasts and event.at < end for event in others)
+        if free:
+            found.append(Event(at, lasts, fault))
+        return free
+
+    def in_turn(kinds: Sequence[Fault], moments: Iterable[float]) -> None:
+        waiting: list[Fault] = []
+        for at in moments:
+            chosen = next((fault for fault in waiting if fits(at, fault)), None)
+            if chosen is None:
+                waiting += draw.sample(kinds, len(kinds))
+                chosen = next((fault for fault in waiting if fits(at, fault)), None)
+            if chosen is not None:
+                waiting.remove(chosen)
+
+    def moments() -> Iterator[float]:
+        now = 0.0
+        while (now := now + draw.uniform(*GAP_SECONDS)) < deadlines[-1] + AFTER_SECONDS:
+            yield now
+
+    across = [fault for fault in faults if fault.across]
+    in_turn(across, (at - draw.uniform(*BEFORE_DEADLINE_SECONDS) for at in deadlines))
+    in_turn(faults, moments())
+    return sorted(found, key=lambda event: event.at)
 
 
 def run(
@@ -86,115 +106,75 @@ def run(
 ) -> tuple[Counter[str], Verdict]:
     """Start the site, let faults happen, wait until it has recovered, and compare every count.
     Returns how often each fault happened, and the verdict."""
-    with site, Receipts(site.port, site.authority or None) as receipts:
-        made = _Run(site, report)
-        made.open(size, receipts)
-        made.let_fail(seed)
-        report("no more faults; waiting until every round is sealed")
-        made.recover()
-        return made.happened, made.judge()
-
-
-class _Run:
-    """Campaigns and devices of a site, and the faults that happen to it."""
-
-    def __init__(self, site: Site, report: Callable[[str], None]) -> None:
-        self.happened: Counter[str] = Counter()
-        self._site = site
-        self._report = report
-        self._bulk: list[tuple[Campaign, BulkDevices]] = []
-        self._ends: list[tuple[float, int, Fault]] = []
-        self._next_progress = 0.0
-
-    def open(self, size: Size, receipts: Receipts) -> None:
-        site, first = self._site, int(time.time()) + LEAD_SECONDS
+    with site, Receipts(site.port, site.authority) as receipts:
+        first = int(time.time()) + LEAD_SECONDS
+        bulk = []
         for slug, devices in size.campaigns.items():
             made = bulk_manifest(slug, devices, first, size.period_seconds, size.rounds)
-            bulk = BulkDevices(made, devices, receipts, site.timing)
-            self._bulk.append((site.open(made), bulk))
-        agents = site.start_agents(first, size.period_seconds, size.rounds)
-        for number, (_, bulk) in enumerate(self._bulk):
-            bulk.start(site.urls[number % len(site.urls)])
-        total = f"{len(self._bulk)} campaigns of {sum(size.campaigns.values()):,} devices"
-        self._report(f"{total}, {agents} agents, {size.rounds} rounds")
+            bulk.append((site.open(made), BulkDevices(made, devices, receipts, site.timing)))
+        site.start_agents(first, size.period_seconds, size.rounds)
+        for number, (_, devices_of_one) in enumerate(bulk):
+            devices_of_one.start(site.urls[number % len(site.urls)])
+        report(f"{size.rounds} rounds of {size.period_seconds} s")
+        happened = let_fail(site, first, plan(seed, site.faults(), size.deadlines), report)
+        report("no more faults; waiting until every round is sealed")
+        recover(site, [campaign for campaign, _ in bulk])
+        report("recovered")
+        found = site.judge()
+        for campaign, devices_of_one in bulk:
+            devices_of_one.stop()
+            with site.store() as store:
+                found.add(judge_bulk(store, campaign, devices_of_one, site.losses))
+        return happened, found
 
-    def let_fail(self, seed: int) -> None:
-        """Every fault at its time; at the end, everything that lasts is ended."""
-        schedule, begin = self._bulk[0][0].manifest.rounds, time.time()
-        deadlines = [schedule.deadline(number) - begin for number in range(schedule.count)]
-        seconds = schedule.end + AFTER_SECONDS - begin
-        for event in plan(seed, self._site.faults(), seconds, deadlines):
-            while time.time() < begin + event.at:
-                self._end_due(time.time())
-                self._site.check()
-                self._show_progress()
-                time.sleep(PAUSE_SECONDS)
-            if not any(fault.target == event.fault.target for _, _, fault in self._ends):
-                self._begin(event)
-        self._end_due(float("inf"))
 
-    def _begin(self, event: Event) -> None:
+def let_fail(
+    site: Site, first: int, events: Sequence[Event], report: Callable[[str], None]
+) -> Counter[str]:
+    """Every fault at its time; at the end, everything that lasts is ended."""
+    happened: Counter[str] = Counter()
+    lasting: list[tuple[float, Fault]] = []  # until when
+
+    def end_due(now: float, target: str = "") -> None:
+        """End what is over, and whatever else still happens to a target."""
+        for each in list(lasting):
+            until, fault = each
+            if until <= now or fault.target == target:
+                lasting.remove(each)
+                (fault.end or (lambda: None))()
+
+    for event in events:
         fault = event.fault
+        while time.time() < first + event.at:
+            end_due(time.time())
+            site.check()
+            time.sleep(PAUSE_SECONDS)
+        end_due(time.time(), fault.target)
+        report(fault.name + (f" for {event.lasts:.1f} s" if fault.end is not None else ""))
         try:
             fault.begin()
         except TestbedError as error:
-            self._report(f"{fault.name}: not possible now: {error}")
-            return
-        self.happened[fault.name] += 1
-        self._report(fault.name + (f" for {event.lasts:.1f} s" if fault.end is not None else ""))
-        heapq.heappush(self._ends, (time.time() + event.lasts, self.happened.total(), fault))
+            report(f"{fault.name}: not possible now: {error}")
+            continue
+        happened[fault.name] += 1
+        lasting.append((time.time() + event.lasts, fault))
+    end_due(inf)
+    return happened
 
-    def _end_due(self, now: float) -> None:
-        while self._ends and self._ends[0][0] <= now:
-            fault = heapq.heappop(self._ends)[2]
-            if fault.end is not None:
-                fault.end()
 
-    def recover(self) -> None:
-        """Wait until every round is sealed and agents have their receipts."""
-        limit = time.monotonic() + self._site.recover_seconds
-        while not self._ask(self._is_done, False):
-            self._site.check()
-            if time.monotonic() > limit:
-                seconds = self._site.recover_seconds
-                raise TestbedError(f"not recovered after {seconds:.0f} s: {self._progress()}")
-            self._show_progress()
-            time.sleep(RECOVERING_SECONDS)
-        self._report(f"recovered: {self._progress()}")
-        for _, bulk in self._bulk:
-            bulk.stop()
+def recover(site: Site, campaigns: Sequence[Campaign]) -> None:
+    """Wait until every round is sealed and agents have their receipts."""
+    limit = time.monotonic() + site.recover_seconds
 
-    def judge(self) -> Verdict:
-        found, losses = self._site.judge(), self._site.losses
-        with self._site.store() as store:
-            for campaign, bulk in self._bulk:
-                found.add(judge_bulk(store, campaign, bulk, losses))
-                found.faults += judge_results(store, campaign, bulk, losses)
-        return found
+    def is_done() -> bool:
+        with suppress(CollectorError), site.store() as store:
+            last = ((campaign, campaign.manifest.rounds.count - 1) for campaign in campaigns)
+            sealed = all(is_sealed(store, campaign, number) for campaign, number in last)
+            return sealed and site.agents_have_delivered
+        return False  # the database does not answer
 
-    def _is_done(self, store: Store) -> bool:
-        last = [(campaign, campaign.manifest.rounds.count - 1) for campaign, _ in self._bulk]
-        sealed = all(is_sealed(store, campaign, number) for campaign, number in last)
-        return sealed and self._site.agents_have_delivered
-
-    def _show_progress(self) -> None:
-        if time.monotonic() > self._next_progress:
-            self._next_progress = time.monotonic() + PROGRESS_SECONDS
-            self._report(self._progress())
-
-    def _progress(self) -> str:
-        def known(store: Store) -> str:
-            last = [store.last_sealed(campaign.id) for campaign, _ in self._bulk]
-            sealed = sum(0 if number is None else number + 1 for number in last)
-            return f"{store.received():,} received, {sealed} rounds of all campaigns sealed"
-
-        sent = sum(bulk.sent for _, bulk in self._bulk)
-        return f"{sent:,} sent, {self._ask(known, 'the database does not answer')}"
-
-    def _ask(self, ask: Callable[[Store], T], otherwise: T) -> T:
-        """What the database answers, if it can be reached."""
-        try:
-            with self._site.store() as store:
-                return ask(store)
-        except CollectorError:
-            return otherwise
+    while not is_done():
+        site.check()
+        if time.monotonic() > limit:
+            raise TestbedError(f"not recovered after {site.recover_seconds:.0f} s")
+        time.sleep(RECOVERING_SECONDS)

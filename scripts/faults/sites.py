@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Final, Self
 
@@ -19,13 +19,13 @@ from collector.data_dir import open_store
 from collector.records import Campaign
 from collector.store import Store
 from edge_client.records import Timing
-from faults.clock import set_clock
 from faults.devices import AGENT_TIMING, Agents, agents_manifest
 from faults.oracle import Loss, Verdict, judge_agents
+from faults.program import COUNTING, LINGER_SECONDS, SEALING, Control
 from faults.proxy import Proxy
 from protocol_spec import Manifest
 from testbed.brokers import Broker, Mosquitto, Nats, with_tls
-from testbed.collector import NO_PAGE, Cluster, CollectorProcess, Node, WorkerProcess
+from testbed.collector import NO_PAGE, Cluster, CollectorProcess, Node
 from testbed.processes import Process, TestbedError, child_pids
 
 EMBEDDED: Final = "embedded"
@@ -34,6 +34,7 @@ DECADE: Final = 10 * 365 * 86_400.0
 SLOW: Final = 2_000.0  # bytes a second
 LASTS_SECONDS: Final = (0.5, 12.0)
 DOWN_SECONDS: Final = (0.5, 8.0)
+DYING_SECONDS: Final = (5.0, 8.0)  # for a batch or a sealing to come
 FENCED_SECONDS: Final = (16.0, 25.0)  # longer than a worker may be silent
 STARTING_SECONDS: Final = 120.0  # with many reports waiting, NATS takes long
 RECORD_SECONDS: Final = 30.0  # much less than a device remembers its rounds
@@ -57,42 +58,54 @@ BROKERS: Final[dict[str, type[Broker]]] = {"nats": Nats, "mosquitto": UnboundedM
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of fault. Those of one target do not happen at the same time."""
+    """One kind of fault. Those of one target do not happen at the same time; those that hurt
+    `across` a deadline happen there, too."""
 
     name: str
     target: str
     begin: Act
     end: Act | None = None
-    weight: float = 1.0
     lasts: tuple[float, float] = LASTS_SECONDS
+    across: bool = False
 
 
-def lasting(
-    name: str,
-    choose: Callable[[], Process],
-    begin: Callable[[Process], None],
-    end: Callable[[Process], None],
-    weight: float,
-    target: str = "",
-    lasts: tuple[float, float] = LASTS_SECONDS,
-) -> Fault:
-    """A fault of a process that is chosen when the fault begins."""
-    chosen: list[Process] = []
+class Mortal:
+    """A collector that can be told at which point to die, and is started again when it has."""
 
-    def begin_it() -> None:
-        chosen[:] = [choose()]
-        begin(chosen[0])
+    def __init__(self, process: Process, control: Control) -> None:
+        self.process = process
+        self.control = control
+        self._until = 0.0  # when it is no longer expected to die
 
-    def end_it() -> None:
-        for process in chosen:
-            end(process)
+    def arm(self, point: str) -> None:
+        """Die there; nowhere if it is empty, unless it is about to."""
+        self._until = inf if point else time.monotonic() + 2 * LINGER_SECONDS
+        self.control.tell(die_at=point)
 
-    return Fault(name, target or name.partition(":")[0], begin_it, end_it, weight, lasts)
+    def revive(self) -> None:
+        if not self.process.is_running and time.monotonic() < self._until:
+            self.arm("")
+            self.process.start()
 
 
-def resume(process: Process) -> None:
-    if process.is_running:
-        process.resume()
+def killed_at(
+    points: Iterable[str], name: str, target: str, mortals: Sequence[Mortal]
+) -> Iterator[Fault]:
+    """kill -9 between two steps, for whichever gets there."""
+
+    def arm(point: str) -> None:
+        for mortal in mortals:
+            mortal.arm(point)
+
+    for point in points:
+        begin, end, across = partial(arm, point), partial(arm, ""), point in COUNTING[:2]
+        called = f"{name}: killed at '{point}'"
+        yield Fault(called, target, begin, end, DYING_SECONDS, across)
+
+
+def restart(process: Process) -> None:
+    process.kill()
+    process.start()
 
 
 class CollectorSite:
@@ -115,6 +128,7 @@ class CollectorSite:
         self.link: Proxy | None = None  # the collector's connection, unless the broker is its own
         self.devices: Proxy
         self.collector: CollectorProcess
+        self._mortal: Mortal
         self._scheme = "mqtts" if tls else "mqtt"
         self._stack = ExitStack()
         self._agents_campaign: Campaign
@@ -124,8 +138,6 @@ class CollectorSite:
     def __enter__(self) -> Self:
         data = self.work / "collector"
         data.mkdir(mode=0o700, parents=True)
-        for name in ("collector", *AGENTS):
-            set_clock(self._clock(name), 0.0)
         with ExitStack() as stack:
             where = None
             if self.broker is not None:
@@ -136,8 +148,8 @@ class CollectorSite:
             trust = ("--ca-file", self.authority) if self.authority else ()
             flags = (*NO_PAGE, "--keepalive", "10", *trust)
             self.collector = CollectorProcess(data, *flags, broker=where, log=self.work / "log")
-            under_clock = [sys.executable, "-m", "faults.clock", str(self._clock("collector"))]
-            self.collector.command = under_clock + self.collector.command
+            self._mortal = Mortal(self.collector, Control(self.work / "control"))
+            self.collector.command = self._mortal.control.prefix + self.collector.command
             stack.enter_context(self.collector)
             self.collector.wait_until_connected()
             url = self.broker.url if self.broker else self.collector.broker_url
@@ -158,18 +170,18 @@ class CollectorSite:
     def store(self) -> AbstractContextManager[Store]:
         return self.collector.store()
 
-    def start_agents(self, first: int, period: int, rounds: int) -> int:
-        """Start real agents besides the bulk devices; returns their number."""
+    def start_agents(self, first: int, period: int, rounds: int) -> None:
+        """Start real agents besides the bulk devices."""
         asked = agents_manifest(first, period, rounds)
         self._agents_campaign = self.open(asked)
-        for clock, count in AGENTS.items():
-            names = [f"{clock}-{n}" for n in range(count)]
-            made = Agents(self.work / clock, self._clock(clock), asked, names, self.authority)
-            made.join(self.urls[0])
+        for kind, count in AGENTS.items():
+            names = [f"{kind}-{n}" for n in range(count)]
+            made = Agents(self.work / kind, asked, self.urls[0], names, self.authority)
             self._stack.enter_context(made.process)
             self.agents.append(made)
         self._stack.callback(self._resume_all)
-        return sum(AGENTS.values())
+        for made in self.agents:
+            made.wait_until_joined()
 
     @property
     def agents_have_delivered(self) -> bool:
@@ -183,6 +195,7 @@ class CollectorSite:
     def check(self) -> None:
         """Nothing may have ended by itself. Also notices when the collector is connected again
         after a loss."""
+        self._mortal.revive()
         self.collector.check_running()
         for agents in self.agents:
             agents.process.check_running()
@@ -197,61 +210,65 @@ class CollectorSite:
         for agents in self.agents:
             agents.record_drawn()
 
-    def _clock(self, name: str) -> Path:
-        return self.work / f"{name}.clock"
-
     def _resume_all(self) -> None:
         """A paused process could not end."""
         for process in (self.collector, *(agents.process for agents in self.agents)):
-            resume(process)
+            process.resume()
         self._signal_broker(signal.SIGCONT)
 
     # --- faults ----------------------------------------------------------------------------------
 
     def faults(self) -> list[Fault]:
         """The embedded broker ends with the collector: both are one target. A collector whose clock
-        is ahead seals early, which is documented and not repaired: so it goes back only."""
+        is ahead seals early, which is documented and not repaired: so it goes back only, and not
+        while the collector is started, which would believe it."""
+        agents, odd = self.agents
         pause = partial(self._signal_broker, signal.SIGSTOP, must=True)
         go_on = partial(self._signal_broker, signal.SIGCONT)
         found = [
-            Fault("broker: killed", "collector", self._kill_broker, None, 2.0),
-            Fault("broker: paused", "collector", pause, go_on, 2.0),
-            Fault("broker: state lost", "collector", self._lose_broker_state, None, 0.5),
+            Fault("broker: killed", "collector", self._kill_broker),
+            Fault("broker: paused", "collector", pause, go_on, across=True),
+            *killed_at(COUNTING + SEALING, "collector", "collector", [self._mortal]),
         ]
-        for name, target, process, weight in (
-            ("collector", "collector", self.collector, 2.0),
-            ("agents", "agents", self.agents[0].process, 1.0),
-            ("agents with a wrong clock", "odd", self.agents[1].process, 0.5),
+        if self.kind != "mosquitto":  # which loses its state whenever it is killed
+            found.append(Fault("broker: state lost", "collector", self._lose_broker_state))
+        for name, target, process in (
+            ("collector", "collector", self.collector),
+            ("agents", "agents", agents.process),
+            ("agents with a wrong clock", "odd", odd.process),
         ):
-            choose = partial(_same, process)
+            stop, go_on = (partial(act, process) for act in (Process.pause, Process.resume))
+            across = target == "collector"
             found += [
-                Fault(f"{name}: killed", target, partial(_restart, process), None, weight),
-                lasting(f"{name}: paused", choose, Process.pause, resume, weight, target),
+                Fault(f"{name}: killed", target, partial(restart, process)),
+                Fault(f"{name}: paused", target, stop, go_on, across=across),
             ]
-        for name, clock, target, seconds, weight in (
-            ("collector: an hour back", "collector", "clock", -HOUR, 1.0),
-            ("agents: an hour ahead", "odd", "odd", HOUR, 0.5),
-            ("agents: an hour back", "odd", "odd", -HOUR, 0.5),
-            ("agents: ten years ahead", "odd", "odd", DECADE, 0.25),
-            ("agents: ten years back", "odd", "odd", -DECADE, 0.25),
+        for name, control, seconds in (
+            ("collector: an hour back", self._mortal.control, -HOUR),
+            ("agents: an hour ahead", odd.control, HOUR),
+            ("agents: an hour back", odd.control, -HOUR),
+            ("agents: ten years ahead", odd.control, DECADE),
+            ("agents: ten years back", odd.control, -DECADE),
         ):
-            wrong, right = (partial(self._set_clock, clock, by) for by in (seconds, 0.0))
-            found.append(Fault(name, target, wrong, right, weight))
+            wrong, right = (partial(self._set_clock, control, by) for by in (seconds, 0.0))
+            target = "odd" if control is odd.control else "collector"
+            found.append(Fault(name, target, wrong, right))
         networks = {"devices": self.devices, "collector's connection": self.link}
         for name, proxy in networks.items():
             if proxy is not None:
                 slow = partial(setattr, proxy, "bytes_a_second", SLOW)
+                across = proxy is self.link
                 found += [
                     Fault(f"{name}: reset", name, proxy.reset),
                     Fault(f"{name}: half-open", name, proxy.go_half_open),
-                    Fault(f"{name}: stalled", name, proxy.stall, proxy.flow, 2.0),
+                    Fault(f"{name}: stalled", name, proxy.stall, proxy.flow, across=across),
                     Fault(f"{name}: slow", name, slow, proxy.flow),
                 ]
         return found
 
-    def _set_clock(self, clock: str, wrong_by: float) -> None:
+    def _set_clock(self, control: Control, wrong_by: float) -> None:
         self._record_drawn()  # an agent in a late round forgets what it sent in early ones
-        set_clock(self._clock(clock), wrong_by)
+        control.tell(clock=wrong_by)
 
     def _kill_broker(self) -> None:
         """kill -9. mosquitto keeps its queues in memory."""
@@ -291,19 +308,12 @@ class CollectorSite:
 
     def _note_loss(self) -> None:
         self._connected_before_loss = self._connections()
-        self.losses.append(Loss(time.time()))
+        with self.store() as store:
+            last = {c.id: store.last_sealed(c.id) for c in store.campaigns()}
+        self.losses.append(Loss({c: number for c, number in last.items() if number is not None}))
 
     def _connections(self) -> int:
         return self.collector.log_text().count("connected to ")
-
-
-def _same(process: Process) -> Process:
-    return process
-
-
-def _restart(process: Process) -> None:
-    process.kill()
-    process.start()
 
 
 class ClusterSite:
@@ -315,19 +325,20 @@ class ClusterSite:
     agents_have_delivered = True  # there are none
 
     def __init__(self, work: Path) -> None:
-        self.cluster = Cluster(work, prepare=_let_anybody_in)
+        self.cluster = Cluster(work, prepare=_let_anybody_in, under=self._under_control)
         self.losses: list[Loss] = []
         self.urls: Sequence[str] = ()
         self.port, self.authority = self.cluster.port, ""
-        self.hung = 0  # nodes that did not come up, and were killed again
+        self._controls: list[Control] = []
+        self._mortals: list[Mortal] = []
         self._down: set[Process] = set()
         self._starting: dict[Node, float] = {}
-        self._turn = 0
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(self.cluster)
             self.cluster.start_workers()
+            self._mortals = list(map(Mortal, self.cluster.workers, self._controls))
             self.authority = str(self.cluster.authority)
             self.urls = [node.url for node in self.cluster.nodes]
             stack.pop_all()
@@ -335,6 +346,10 @@ class ClusterSite:
 
     def __exit__(self, *ended: object) -> None:
         self.cluster.__exit__(*ended)
+
+    def _under_control(self, data: Path) -> Sequence[str]:
+        self._controls.append(Control(data.with_suffix(".control")))
+        return self._controls[-1].prefix
 
     def open(self, manifest: Manifest) -> Campaign:
         data, address = self.cluster.workers[0].data, self.cluster.database.address()
@@ -344,8 +359,8 @@ class ClusterSite:
     def store(self) -> AbstractContextManager[Store]:
         return self.cluster.workers[0].store()
 
-    def start_agents(self, *_schedule: int) -> int:
-        return 0
+    def start_agents(self, *_schedule: int) -> None:
+        pass
 
     def judge(self) -> Verdict:
         """Every message has an outcome."""
@@ -358,6 +373,9 @@ class ClusterSite:
     def check(self) -> None:
         """A worker that found no database when it started reports that and ends; a service manager
         would start it again, as is done here. A node that does not come up is killed again."""
+        for mortal in self._mortals:
+            if mortal.process not in self._down:
+                mortal.revive()
         for process in self.cluster.everything:
             if process in self._down:
                 continue
@@ -368,7 +386,6 @@ class ClusterSite:
             if node.listens() or node in self._down:
                 del self._starting[node]
             elif time.monotonic() > limit:
-                self.hung += 1
                 self._take_down(node)
                 self._bring_back(node)
 
@@ -376,44 +393,47 @@ class ClusterSite:
 
     def faults(self) -> list[Fault]:
         """Kills last until the process is brought back. At most one node is away at a time, so a
-        majority lives."""
-        found = []
-        for name, choose, kills, pauses, lasts in (
-            ("node", self._next_node, 3.0, 1.0, (1.0, 12.0)),
-            ("worker", self._next_worker, 3.0, 1.0, FENCED_SECONDS),
-            ("leader", self._leader, 3.0, 1.0, FENCED_SECONDS),
-            ("database", lambda: self.cluster.database, 1.0, 0.0, LASTS_SECONDS),
+        majority lives; and one worker."""
+        down, up, database = self._take_down, self._bring_back, self.cluster.database
+        off, leader = (partial(down, database), partial(up, database)), self._leader_paused()
+        found = [
+            Fault("database: killed", "database", *off, lasts=DOWN_SECONDS),
+            Fault("leader: paused", "worker", *leader, FENCED_SECONDS),
+            *killed_at(SEALING, "leader", "worker", self._mortals),
+        ]
+        for mortal in self._mortals:
+            found += killed_at(COUNTING, mortal.process.name, "worker", [mortal])
+        for kind, processes, lasts in (
+            ("worker", self.cluster.workers, FENCED_SECONDS),
+            ("node", self.cluster.nodes, LASTS_SECONDS),
         ):
-            down, up = self._take_down, self._bring_back
-            found.append(lasting(f"{name}: killed", choose, down, up, kills, lasts=DOWN_SECONDS))
-            if pauses:
-                pause = lasting(
-                    f"{name}: paused", choose, Process.pause, resume, pauses, lasts=lasts
-                )
-                found.append(pause)
+            for process in processes:
+                kill, start = partial(down, process), partial(up, process)
+                stop, go_on = (partial(act, process) for act in (Process.pause, Process.resume))
+                found += [
+                    Fault(f"{process.name}: killed", kind, kill, start, DOWN_SECONDS),
+                    Fault(f"{process.name}: paused", kind, stop, go_on, lasts),
+                ]
         return found
 
-    def _next_node(self) -> Process:
-        """One node after another, when the last one is back: two of three must live."""
-        if self._starting:
-            raise TestbedError("another node is not back yet")
-        self._turn += 1
-        return self.cluster.nodes[self._turn % len(self.cluster.nodes)]
+    def _leader_paused(self) -> tuple[Act, Act]:
+        """Begin and end; whoever leads when it begins."""
+        chosen: list[Process] = []
 
-    def _next_worker(self) -> Process:
-        """One after another of those that do not lead."""
-        self._turn += 1
-        leader = self.cluster.leader()
-        others = [worker for worker in self.cluster.workers if worker is not leader]
-        return others[self._turn % len(others)]
+        def begin() -> None:
+            chosen[:] = filter(None, [self.cluster.leader()])
+            if not chosen:
+                raise TestbedError("no worker leads now")
+            chosen[0].pause()
 
-    def _leader(self) -> WorkerProcess:
-        found = self.cluster.leader()
-        if found is None:
-            raise TestbedError("no worker leads now")
-        return found
+        def end() -> None:
+            chosen[0].resume()
+
+        return begin, end
 
     def _take_down(self, process: Process) -> None:
+        if isinstance(process, Node) and self._starting.keys() - {process}:
+            raise TestbedError("another node is not back yet")
         self._down.add(process)
         process.kill()
 

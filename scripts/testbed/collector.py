@@ -293,6 +293,7 @@ class WorkerProcess(CollectorProcess):
         listen = ("--listen", page or "off")
         log = data.with_suffix(".log")
         super().__init__(data, *listen, *store_flags(address), *flags, broker=node, log=log)
+        self.name = f"worker {data.name.rpartition('-')[2]}"
 
     @property
     def leads(self) -> bool:
@@ -303,7 +304,8 @@ class WorkerProcess(CollectorProcess):
 
 class Cluster:
     """Nodes, database and workers. They end with the context, paused or not. `prepare` may change
-    the nodes' files before they start; `page` is where the first worker serves the page."""
+    the nodes' files before they start; `page` is where the first worker serves the page; `under`
+    has the words before a worker's command, by its data directory."""
 
     def __init__(
         self,
@@ -312,6 +314,7 @@ class Cluster:
         workers: int = 3,
         page: str = "",
         prepare: Callable[[Cluster], None] = lambda _: None,
+        under: Callable[[Path], Sequence[str]] = lambda _: (),
     ) -> None:
         _check_addresses()
         work.mkdir(parents=True, exist_ok=True)
@@ -323,6 +326,7 @@ class Cluster:
         self.nodes: list[Node] = []
         self.workers: list[WorkerProcess] = []
         self._wanted, self._prepare, self._page = workers, prepare, page
+        self._under = under
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -391,6 +395,7 @@ class Cluster:
             data, node = self.work / f"worker-{number}", self.nodes[number % len(self.nodes)]
             page = self._page if number == 0 else ""
             made = WorkerProcess(data, self.database.address(), flags, node.url, page)
+            made.command[:0] = self._under(data)
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.workers:
                 shutil.copy(self.workers[0].data / KEY, data / KEY)

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import time
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from collector.results.facts import read_truth
-from faults.run import collector_size, run
-from faults.sites import CollectorSite
+from faults.run import APART_SECONDS, collector_size, plan, run
+from faults.sites import CollectorSite, Fault
 from protocol_spec import Manifest, Outcome
 from simulation.campaigns import (
     as_reports,
@@ -102,6 +103,21 @@ def test_real_agents_are_all_counted_in_every_round(tmp_path: Path) -> None:
 
 
 # --- chaos ---------------------------------------------------------------------------------------
+def test_a_seed_names_the_faults_and_one_comes_before_every_deadline() -> None:
+    def act() -> None: ...
+
+    kinds = [Fault(f"{n}", f"target {n % 3}", act, act, across=n < 4) for n in range(12)]
+    deadlines = [24.0, 48.0, 72.0, 96.0]
+    events, again, other = (plan(seed, kinds, deadlines) for seed in (1, 1, 2))
+    assert events == again != other
+    assert {event.fault.name for event in events} == {kind.name for kind in kinds}
+    for at in deadlines:
+        assert any(event.fault.across for event in events if at - 3.0 <= event.at < at)
+    for event, later in combinations(events, 2):
+        apart = later.at - event.at - event.lasts
+        assert event.fault.target != later.fault.target or apart >= APART_SECONDS
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "tls", "seed"),

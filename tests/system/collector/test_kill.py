@@ -1,14 +1,9 @@
-"""kill -9 at every step and at random moments: every report counted once, the same bytes."""
+"""kill -9 at every step, and a broker that forgets: every report counted once, the same bytes."""
 
 from __future__ import annotations
 
-import math
-import random
 import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -43,8 +38,8 @@ from tests.support.collector_processes import (
     assert_one_outcome_each,
     wait_until_open,
 )
-from tests.support.harness import ROOT, all_at_once
-from tests.support.processes import environment, wait_until
+from tests.support.harness import all_at_once
+from tests.support.processes import wait_until
 
 DEVICES = 20
 LOST = (IN_MEMORY, IN_TRANSACTION)
@@ -195,12 +190,10 @@ def test_killed_while_sealing(broker: Broker, launcher: Launcher, tmp_path: Path
     all_at_once(die_and_return, OPEN + FINAL)
 
 
-# --- collector, broker and agents killed -9 at random moments -------------------------------------
+# --- a broker that forgets ------------------------------------------------------------------------
 
 
 Row = tuple[int, int, bytes]
-SEED = 20
-KILLS = 24
 
 
 def believed(collection: Collection, fleets: list[Fleet]) -> list[Row]:
@@ -253,36 +246,6 @@ def running(fleets: list[Fleet]) -> Iterator[None]:
 def two_fleets(place: Path, asked: Manifest, broker: Broker, *, naive: bool = False) -> list[Fleet]:
     names = [[f"device-{side}-{i}" for i in range(4)] for side in "ab"]
     return [Fleet(place / n[0], asked, broker.url, n, naive=naive) for n in names]
-
-
-@pytest.mark.slow
-def test_everything_killed_at_random(own_nats: Broker, launcher: Launcher, tmp_path: Path) -> None:
-    began = time.monotonic()
-    start = [sys.executable, "-c", "import edge_client.daemon, edge_client.link"]
-    subprocess.run(start, check=True, env=environment(), cwd=ROOT)
-    # Two seconds, or as long as agents that are killed all the time need to start and draw.
-    period = max(2, math.ceil(4 * (time.monotonic() - began)))
-    moments = random.Random(SEED)
-    collection = Collection.opened(tmp_path / "data", 8, period=period, count=8, grace=86_400)
-    fleets = two_fleets(tmp_path, collection.manifest, own_nats)
-    run = launcher.start(collection.options(own_nats))
-    with running(fleets):
-        for _ in range(KILLS):
-            time.sleep(moments.uniform(0.0, 0.45 * period))  # any moment will do
-            victim = moments.choice(["collector", "broker", *fleets])
-            if victim == "collector":
-                run.kill()
-                run = launcher.start(collection.options(own_nats))
-            elif isinstance(victim, Fleet):
-                victim.kill()
-                victim.start()
-            else:
-                own_nats.kill()
-                own_nats.start()
-        wait_until(lambda: time.time() > collection.manifest.rounds.closes(7), timeout=10 * period)
-        wait_until(lambda: all(fleet.has_delivered for fleet in fleets), timeout=90)
-    assert_nothing_lost_or_doubled(collection, fleets)
-    assert len(counted(collection)) > 8, f"several rounds, seed {SEED}"
 
 
 def past_a_broker_that_forgets(
