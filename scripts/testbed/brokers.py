@@ -214,6 +214,7 @@ def publish(
     messages: Iterable[Message],
     progress: Progress = lambda _: None,
     *,
+    retain: bool = False,
     ca_file: Path | None = None,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> int:
@@ -223,7 +224,7 @@ def publish(
     into a socket's buffer, so the broker never blocks on us while we write.
     """
     sent = received = 0
-    left = iter(messages)
+    left, kind = iter(messages), _PUBLISH_QOS_1 | retain
     with connected(url, ca_file=ca_file, answer_seconds=answer_seconds) as sock:
 
         def wait_until_unanswered(most: int) -> None:
@@ -237,7 +238,7 @@ def publish(
         while group := list(islice(left, GROUP)):
             wait_until_unanswered(WINDOW - len(group))
             packets = [
-                _packet(_PUBLISH_QOS_1, _text(topic) + struct.pack(">H", n % 65_535 + 1) + payload)
+                _packet(kind, _text(topic) + struct.pack(">H", n % 65_535 + 1) + payload)
                 for n, (topic, payload) in enumerate(group, start=sent)
             ]
             sock.sendall(b"".join(packets))

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -66,7 +66,7 @@ from protocol_spec import (
 from protocol_spec.programs import output
 from protocol_spec.programs.settings import Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
-from testbed.brokers import Broker, Nats, leave
+from testbed.brokers import Broker, Nats, leave, publish
 from tests.support.campaigns import manifest
 from tests.support.databases import new_schema
 from tests.support.network import CONNACK, CONNECT, PUBLISH, Wire, frame, paho, text
@@ -83,33 +83,6 @@ def _client() -> mqtt.Client:
     return mqtt.Client(
         CallbackAPIVersion.VERSION2, "", clean_session=True, protocol=MQTTProtocolVersion.MQTTv311
     )
-
-
-class Publisher:
-    """A connection that may publish for any device, where the broker asks for no name."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._client = _client()
-        self._client.max_inflight_messages_set(1000)
-        self._client.max_queued_messages_set(0)
-
-    def __enter__(self) -> Self:
-        self._client.connect("127.0.0.1", self._port)
-        self._client.loop_start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        leave(self._client)
-
-    def send(
-        self, messages: Iterable[Message], *, retain: bool = False, wait_seconds: float = 60.0
-    ) -> None:
-        """Publish with QoS 1, and wait until the broker has acknowledged every one."""
-        sent = [self._client.publish(topic, payload, 1, retain) for topic, payload in messages]
-        for message in sent:
-            message.wait_for_publish(wait_seconds)
-            assert message.is_published()
 
 
 class Watcher:
@@ -166,8 +139,8 @@ class Watcher:
 def retained(port: int, *filters: str) -> dict[str, bytes]:
     """What a broker keeps under these topics; a message of our own, sent after asking, ends it."""
     mark = "allomfree-test/mark"
-    with Watcher(port, *filters, mark) as watcher, Publisher(port) as publisher:
-        publisher.send([(mark, b"end")])
+    with Watcher(port, *filters, mark) as watcher:
+        publish(f"mqtt://127.0.0.1:{port}", [(mark, b"end")])
         watcher.wait_for_topic(mark)
         return {topic: payload for topic, payload in watcher.latest.items() if topic != mark}
 

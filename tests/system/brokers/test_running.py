@@ -23,6 +23,7 @@ from collector.data_dir import open_store, read_store, session_name
 from collector.health import OUTDATED, examine, fingerprint
 from collector.settings import Settings, resolve
 from protocol_spec import Manifest, Outcome, Topics, make_report
+from testbed.brokers import publish
 from testbed.processes import free_port
 from tests.support.agents import edge
 from tests.support.brokers import (
@@ -40,7 +41,6 @@ from tests.support.campaigns import manifest_text
 from tests.support.collector_processes import (
     Collection,
     CollectorProcess,
-    Publisher,
     assert_each_once,
     wait_until_open,
 )
@@ -72,8 +72,7 @@ def test_open_to_this_machine_then_configured(cli: Cli, collection: Collection) 
     with CollectorProcess(collection.data) as process:
         process.wait_for("connected to")
         wait_until_open(collection, local_port(collection))
-        with Publisher(local_port(collection)) as publisher:
-            publisher.send(collection.reports()[:2])
+        publish(f"mqtt://127.0.0.1:{local_port(collection)}", collection.reports()[:2])
         words = broker_config(NATS, collection.data, "--host", "localhost", "--port", str(port))
         assert "The running broker uses it now." in cli(*words).stdout
         assert examine(collection.data).well
@@ -99,8 +98,7 @@ def test_not_well_until_it_is_taken_over(cli: Cli, collection: Collection) -> No
         wait_until(lambda: examine(collection.data).well)
         wait_until_open(collection, local_port(collection))
         os.kill(process.pid, signal.SIGSTOP)
-        with Publisher(local_port(collection)) as publisher:
-            publisher.send(collection.reports())
+        publish(f"mqtt://127.0.0.1:{local_port(collection)}", collection.reports())
         directory = collection.data / "broker"
         BrokerDirectory.configure(directory, plan(NATS, directory))
         done = cli("health", "--data-dir", collection.data)

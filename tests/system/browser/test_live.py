@@ -10,14 +10,13 @@ import pytest
 
 from collector.data_dir import open_store
 from collector.settings import Address
-from testbed.brokers import Nats
+from testbed.brokers import Nats, publish
 from testbed.processes import free_port
 from tests.support.browser import Browser
 from tests.support.collector import candidate
 from tests.support.collector_processes import (
     Collection,
     CollectorProcess,
-    Publisher,
     wait_until_open,
 )
 from tests.support.command_line import facts
@@ -66,11 +65,10 @@ def test_reports_and_a_sealed_round_appear(browser: Browser, tmp_path: Path) -> 
         wait_until_open(collection, nats.port)
         stay(browser, url)
         assert (received(browser, PAST), received(browser, NOW)) == ("0", "0")
-        with Publisher(nats.port) as publisher:
-            publisher.send([*collection.reports(PAST), collection.report(0, NOW)])
-            browser.until(lambda: (received(browser, PAST), received(browser, NOW)) == ("3", "1"))
-            publisher.send([collection.report(1, NOW)])
-            browser.until(lambda: received(browser, NOW) == "2")
+        publish(nats.url, [*collection.reports(PAST), collection.report(0, NOW)])
+        browser.until(lambda: (received(browser, PAST), received(browser, NOW)) == ("3", "1"))
+        publish(nats.url, [collection.report(1, NOW)])
+        browser.until(lambda: received(browser, NOW) == "2")
         assert browser.text("#health-text") == "connected and counting"
         assert facts("seal", "--data-dir", collection.data, "--early")["sealed"] == [PAST]
         browser.until(lambda: browser.text('#rounds tr[data-round="0"] .tag') == "sealed")

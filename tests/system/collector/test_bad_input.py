@@ -29,7 +29,6 @@ from tests.support.collector_processes import (
     CollectorRun,
     Launcher,
     Message,
-    Publisher,
     assert_one_outcome_each,
     collector,
     connect_raw,
@@ -117,10 +116,10 @@ def wait_for(collection: Collection, received: int) -> dict[Outcome, int]:
     return counted.outcomes
 
 
-def still_counts(collection: Collection, publisher: Publisher) -> None:
+def still_counts(collection: Collection, broker: Broker) -> None:
     """The proof at the end: the next good report is counted."""
     before = collection.look()
-    publisher.send([collection.report(7, NOW)])
+    publish(broker.url, [collection.report(7, NOW)])
     outcomes = wait_for(collection, before.received + 1)
     assert outcomes[Outcome.ACCEPTED] == before.outcomes.get(Outcome.ACCEPTED, 0) + 1
     assert collection.look(NOW).counts[7] == 1
@@ -128,24 +127,23 @@ def still_counts(collection: Collection, publisher: Publisher) -> None:
 
 def test_every_outcome(collection: Collection, broker: Broker, running: CollectorRun) -> None:
     expected = Counter[Outcome]()
-    with Publisher(broker.port) as publisher:
-        for received, (message, outcome) in enumerate(bad_and_good(collection), 1):
-            publisher.send([message])
-            expected[outcome] += 1
-            assert wait_for(collection, received) == expected, message
-        assert collection.look(NOW).counts == [1] + [0] * (K - 1), "the first stays"
-        collector("revoke", "revoked", "--undo", "--data-dir", collection.data)
-        topic = collection.topics.report("revoked")
+    for received, (message, outcome) in enumerate(bad_and_good(collection), 1):
+        publish(broker.url, [message])
+        expected[outcome] += 1
+        assert wait_for(collection, received) == expected, message
+    assert collection.look(NOW).counts == [1] + [0] * (K - 1), "the first stays"
+    collector("revoke", "revoked", "--undo", "--data-dir", collection.data)
+    topic = collection.topics.report("revoked")
 
-        def counted() -> bool:
-            """Sent again and again, as a device does that has no receipt yet."""
-            received = collection.store.received()
-            publisher.send([(topic, collection.report(2, NOW)[1])])
-            wait_for(collection, received + 1)
-            return collection.look(NOW).counts[2] == 1
+    def counted() -> bool:
+        """Sent again and again, as a device does that has no receipt yet."""
+        received = collection.store.received()
+        publish(broker.url, [(topic, collection.report(2, NOW)[1])])
+        wait_for(collection, received + 1)
+        return collection.look(NOW).counts[2] == 1
 
-        wait_until(counted)
-        still_counts(collection, publisher)
+    wait_until(counted)
+    still_counts(collection, broker)
 
 
 def test_odd_bytes_of_the_protocol_itself(
@@ -162,8 +160,7 @@ def test_odd_bytes_of_the_protocol_itself(
             answer = wire.read()
             assert answer is None or answer.kind == PUBACK
             wire.close()
-    with Publisher(broker.port) as publisher:
-        publisher.send([collection.report(7, NOW)])
+    publish(broker.url, [collection.report(7, NOW)])
     collection.wait_for(1, NOW)
     counted = collection.look()
     assert_one_outcome_each(counted)
@@ -190,25 +187,25 @@ def test_one_device_floods_and_the_others_are_counted(
     def status_text() -> str:
         return reading.status_text(status_facts(collection.store, collection.data, time.time()))
 
-    with Publisher(broker.port) as publisher, ThreadPoolExecutor(1) as flooder:
-        publish(broker.url, flood)
-        wait_until(lambda: suspended() == ["device-0"], timeout=60)
-        assert "revoke device-0" in status_text()
+    publish(broker.url, flood)
+    wait_until(lambda: suspended() == ["device-0"], timeout=60)
+    assert "revoke device-0" in status_text()
+    with ThreadPoolExecutor(1) as flooder:
         more = flooder.submit(publish, broker.url, flood)
-        publisher.send(collection.reports()[1:])
+        publish(broker.url, collection.reports()[1:])
         collection.wait_for(devices)
         more.result(60)
-        wait_until(lambda: collection.look().received == 2 * count + devices - 1, timeout=60)
-        counted = collection.look()
-        assert counted.counts == [1] * devices
-        assert counted.outcomes[Outcome.SUSPENDED] > 0
-        assert_one_outcome_each(counted)
-        wait_until(lambda: suspended() == [], timeout=60)
-        assert "revoke" not in status_text()
-        publisher.send([collection.report(0)])
-        wait_until(lambda: collection.look().received == 2 * count + devices, timeout=60)
-        again = counted.outcomes[Outcome.DUPLICATE] + 1
-        assert collection.look().outcomes == {**counted.outcomes, Outcome.DUPLICATE: again}
+    wait_until(lambda: collection.look().received == 2 * count + devices - 1, timeout=60)
+    counted = collection.look()
+    assert counted.counts == [1] * devices
+    assert counted.outcomes[Outcome.SUSPENDED] > 0
+    assert_one_outcome_each(counted)
+    wait_until(lambda: suspended() == [], timeout=60)
+    assert "revoke" not in status_text()
+    publish(broker.url, [collection.report(0)])
+    wait_until(lambda: collection.look().received == 2 * count + devices, timeout=60)
+    again = counted.outcomes[Outcome.DUPLICATE] + 1
+    assert collection.look().outcomes == {**counted.outcomes, Outcome.DUPLICATE: again}
     log = running.log
     # Where the machine is too slow for the flood it stops and begins again; each time is logged.
     assert log.count("is suspended until it stops") == log.count("no longer suspended") >= 1

@@ -26,7 +26,6 @@ from tests.support.collector_processes import (
     CollectorRun,
     Launcher,
     Options,
-    Publisher,
     Watcher,
     assert_each_once,
     facts,
@@ -54,8 +53,7 @@ def collection(tmp_path: Path) -> Collection:
 
 
 def send(broker: Broker, collection: Collection) -> None:
-    with Publisher(broker.port) as publisher:
-        publisher.send(collection.reports())
+    publish(broker.url, collection.reports())
 
 
 def deliver(wire: Wire, collection: Collection, first_mid: int = 1) -> None:
@@ -74,8 +72,7 @@ def test_a_broker_that_restarts(
     half, broker = DEVICES // 2, own_broker
     run = launcher.start(collection.options(broker))
     wait_until_open(collection, broker.port)
-    with Publisher(broker.port) as publisher:
-        publisher.send(collection.reports()[:half])
+    publish(broker.url, collection.reports()[:half])
     collection.wait_for(half)
     broker.kill()
     run.wait_for("reports wait at the broker")
@@ -356,8 +353,7 @@ def test_a_device_cannot_lock_the_collector_out_with_one_long_message(
         run = launcher.start(collection.options(broker))
         wait_until_open(collection, broker.port)
         before = peak_memory_mib(run.pid)
-        with Publisher(broker.port) as publisher:
-            publisher.send([(collection.topics.report("kitchen-7"), bytes(8_000_000))])
+        publish(broker.url, [(collection.topics.report("kitchen-7"), bytes(8_000_000))])
         send(broker, collection)
         collection.wait_for(DEVICES)
         assert peak_memory_mib(run.pid) < before + EXTRA_MIB
@@ -453,11 +449,9 @@ def use_all_space_and_names(place: Path) -> Iterator[Path]:
 
 
 def try_to_send(collection: Collection, port: Path, devices: int) -> None:
-    with (
-        suppress(AssertionError, OSError, RuntimeError),
-        Publisher(int(port.read_text())) as publisher,
-    ):
-        publisher.send(collection.reports()[:devices], wait_seconds=3.0)
+    with suppress(OSError, RuntimeError):
+        url = f"mqtt://127.0.0.1:{port.read_text()}"
+        publish(url, collection.reports()[:devices], answer_seconds=3.0)
 
 
 def send_until_counted(collection: Collection, port: Path, devices: int) -> None:

@@ -20,7 +20,7 @@ from collector.health import examine
 from edge_client.__main__ import main as edge_main
 from protocol_spec import Manifest, Presence, Signature, State, Topics, decode_state, digest8
 from protocol_spec.programs import signing
-from testbed.brokers import Broker
+from testbed.brokers import Broker, publish
 from tests.support.agents import AgentProcess, edge
 from tests.support.campaigns import manifest_text
 from tests.support.collector_processes import (
@@ -28,7 +28,6 @@ from tests.support.collector_processes import (
     Collection,
     CollectorProcess,
     Launcher,
-    Publisher,
     Watcher,
     collector,
     own_namespace,
@@ -95,8 +94,7 @@ def test_from_open_to_close(broker: Broker, launcher: Launcher, tmp_path: Path) 
         address = opened["join"].removeprefix("allomfree-edge join ")
         with CollectorProcess(collection.data, *at) as running:
             wait_until_open(collection, broker.port)
-            with Publisher(broker.port) as publisher:
-                publisher.send(collection.reports(PAST))
+            publish(broker.url, collection.reports(PAST))
             all_at_once(lambda owner: owner.joins_and_reports(address), owners)
             collection.wait_for(3, PAST)
             all_is_well(collection, typing)
@@ -188,11 +186,10 @@ def test_a_backup_while_counting_goes_on_as_the_same_collector(
     with operator() as typing:
         with CollectorProcess(data, *collection.flags(nats)) as running:
             wait_until_open(collection, nats.port)
-            with Publisher(nats.port) as publisher:
-                for number in range(PARTS):  # while the part before may still be on its way
-                    publisher.send(reports[number * part : (number + 1) * part])
-                    made = typing.asks("backup", tmp_path / f"{number}", "--data-dir", data)
-                    counts.append(made["received"])
+            for number in range(PARTS):  # while the part before may still be on its way
+                publish(nats.url, reports[number * part : (number + 1) * part])
+                made = typing.asks("backup", tmp_path / f"{number}", "--data-dir", data)
+                counts.append(made["received"])
             collection.wait_for(DEVICES)
             assert running.is_running
         assert counts == sorted(counts)
@@ -202,8 +199,7 @@ def test_a_backup_while_counting_goes_on_as_the_same_collector(
         typing.runs("restore", tmp_path / "1", "--data-dir", tmp_path / "again")
     again = Collection(tmp_path / "again", collection.manifest, DEVICES, collection.namespace)
     with CollectorProcess(again.data, *again.flags(nats)):
-        with Publisher(nats.port) as publisher:
-            publisher.send(reports)  # with the same key, who was counted before is known
+        publish(nats.url, reports)  # with the same key, who was counted before is known
         again.wait_for(DEVICES)
         assert again.look().counts == [1] * DEVICES
 
@@ -309,9 +305,8 @@ def test_a_signed_campaign_is_verified_and_a_forged_one_refused(
     at = ("--broker", broker.url, "--namespace", namespace)
     stranger = signing.new_secret()
 
-    def publish(topic: str, payload: bytes) -> None:
-        with Publisher(broker.port) as anybody:
-            anybody.send([(topic, payload)], retain=True)
+    def put(topic: str, payload: bytes) -> None:
+        publish(broker.url, [(topic, payload)], retain=True)
 
     def refused(code: int, policy: str = "") -> str:
         config.write_text(f'state_dir = "{tmp_path / "state"}"\n[policy]\n{policy}\n')
@@ -337,9 +332,9 @@ def test_a_signed_campaign_is_verified_and_a_forged_one_refused(
             (good[:-1], "is not one"),
             (b"", "is not there"),
         ):
-            publish(topics.signature, payload)
+            put(topics.signature, payload)
             assert fault in refused(1, known)
-        publish(topics.manifest, A.to_bytes())
+        put(topics.manifest, A.to_bytes())
         assert "the manifest is not the one invited to" in refused(1)
         with CollectorProcess(tmp_path / "data", *at) as service:
             service.wait_for("collecting for")  # which publishes both again

@@ -18,7 +18,6 @@ from tests.support.collector_processes import (
     TIMING,
     Collection,
     Launcher,
-    Publisher,
     assert_each_once,
     facts,
     wait_until_open,
@@ -44,8 +43,7 @@ def test_a_network_that_stands_still_over_the_deadline(
         run = launcher.start(collection.options(proxy, clock=str(collection.clock)))
         wait_until_open(collection, broker.port)
         proxy.stall()
-        with Publisher(broker.port) as publisher:
-            publisher.send(collection.reports())
+        publish(broker.url, collection.reports())
         collection.pass_deadline()
         still = threading.Event()
         still.wait(12 * TIMING.upkeep_every_seconds)
@@ -76,8 +74,7 @@ def test_a_device_that_reports_and_withdraws_in_turn(
         while not done.is_set():
             publish(broker.url, nuisance)
 
-    with Publisher(broker.port) as publisher:
-        publisher.send(collection.reports()[1:])
+    publish(broker.url, collection.reports()[1:])
     collection.wait_for(DEVICES - 1)
     pestering = threading.Thread(target=pester)
     pestering.start()
@@ -110,8 +107,7 @@ def test_a_clock_that_is_set_ahead(
         )
     )  # which its next beat says
     collection.set_clock(collection.manifest.rounds.opens(0) + 2)
-    with Publisher(broker.port) as publisher:
-        publisher.send(collection.reports())
+    publish(broker.url, collection.reports())
     collection.wait_for(DEVICES)
     wait_until(lambda: examine(collection.data).finding == "connected and counting")
     assert_each_once(collection.look(), DEVICES)

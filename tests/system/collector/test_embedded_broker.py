@@ -31,7 +31,6 @@ from tests.support.collector import message, three_questions
 from tests.support.collector_processes import (
     Collection,
     CollectorProcess,
-    Publisher,
     assert_each_once,
     collector,
     facts,
@@ -76,8 +75,7 @@ def finding(collection: Collection) -> str:
 def count_all(collection: Collection, process: CollectorProcess) -> None:
     """Everything is counted, once, and the collector ends in good order."""
     wait_until_open(collection, port(collection))
-    with Publisher(port(collection)) as publisher:
-        publisher.send(collection.reports())
+    publish(f"mqtt://127.0.0.1:{port(collection)}", collection.reports())
     collection.wait_for(DEVICES)
     assert_each_once(collection.look(), DEVICES)
     assert process.terminate() == 0
@@ -94,8 +92,7 @@ def test_it_ends_with_its_parent_and_keeps_its_port(collection: Collection) -> N
         child = broker_of(process)
         given = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
         assert {f"{name}={value}".encode() for name, value in GO_RUNTIME.items()} <= set(given)
-        with Publisher(where) as publisher:
-            publisher.send(collection.reports()[:3])
+        publish(f"mqtt://127.0.0.1:{where}", collection.reports()[:3])
         collection.wait_for(3)
         process.process.kill()
         process.process.wait(20)

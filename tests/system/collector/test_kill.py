@@ -15,7 +15,7 @@ import pytest
 from collector.data_dir import DeviceKey
 from collector.rounds.results import pooled_result, round_results
 from protocol_spec import Manifest, Outcome, Report, decode_report
-from testbed.brokers import Broker, Mosquitto
+from testbed.brokers import Broker, Mosquitto, publish
 from tests.support.agents import Fleet
 from tests.support.collector_processes import (
     ACKNOWLEDGED,
@@ -32,7 +32,6 @@ from tests.support.collector_processes import (
     Launcher,
     Message,
     Options,
-    Publisher,
     Watcher,
     assert_each_once,
     assert_one_outcome_each,
@@ -68,8 +67,7 @@ def send_from_both_sides(broker: Broker, messages: list[Message]) -> None:
     """All of them twice, at the same time, over two connections (R21)."""
 
     def send(some: list[Message]) -> None:
-        with Publisher(broker.port) as publisher:
-            publisher.send(some)
+        publish(broker.url, some)
 
     other = Thread(target=send, args=(messages[::-1],))
     other.start()
@@ -122,8 +120,7 @@ def test_killed_while_counting(broker: Broker, launcher: Launcher, tmp_path: Pat
         collection = opened(tmp_path, point)
         first = launcher.start(order(collection, broker, die_at=point, nth=2))
         wait_until_open(collection, broker.port)
-        with Publisher(broker.port) as publisher:
-            publisher.send(collection.reports()[:1])
+        publish(broker.url, collection.reports()[:1])
         collection.wait_for(1)
         send_from_both_sides(broker, collection.reports())
         assert first.wait_for_end() == -signal.SIGKILL
@@ -150,8 +147,7 @@ def test_killed_at_the_deadline(broker: Broker, launcher: Launcher, tmp_path: Pa
         collection = opened(tmp_path, point)
         first = launcher.start(order(collection, broker, die_at=point))
         wait_until_open(collection, broker.port)
-        with Publisher(broker.port) as publisher:
-            publisher.send(collection.reports())
+        publish(broker.url, collection.reports())
         assert first.wait_for_end() == -signal.SIGKILL
         collection.pass_deadline()
         again = launcher.start(order(collection, broker))
@@ -180,8 +176,7 @@ def test_killed_while_sealing(broker: Broker, launcher: Launcher, tmp_path: Path
         if point in FINAL:
             assert counted.results == left.results
         wait_until(lambda: collection.betrayed() == 0)
-        with Publisher(broker.port) as publisher:
-            publisher.send(collection.reports())  # which are late, and change nothing
+        publish(broker.url, collection.reports())  # which are late, and change nothing
         wait_until(lambda: collection.store.outcomes().get(Outcome.LATE) == DEVICES)
         after = collection.look()
         assert (after.counts, after.results) == (counted.counts, counted.results)

@@ -21,7 +21,7 @@ from collector.data_dir import open_store
 from collector.rounds.publishing import discovery, discovery_topic
 from collector.rounds.results import result_json
 from protocol_spec import Manifest
-from testbed.brokers import Broker
+from testbed.brokers import Broker, publish
 from testbed.processes import Process, command_of, environment, free_port
 from tests.support.campaigns import manifest_text
 from tests.support.collector import candidate
@@ -29,7 +29,6 @@ from tests.support.collector_processes import (
     ATTRIBUTE,
     Collection,
     CollectorProcess,
-    Publisher,
     Watcher,
     own_namespace,
     retained,
@@ -139,8 +138,7 @@ def test_results_in_json_and_discovery(broker: Broker, tmp_path: Path) -> None:
     ):
         wait_until_open(collection, broker.port)
         assert watcher.wait_for_topic(found) == discovery(collection.campaign(), collection.topics)
-        with Publisher(broker.port) as publisher:
-            publisher.send(collection.reports(PAST))
+        publish(broker.url, collection.reports(PAST))
         collection.wait_for(3, PAST)
         assert typing.asks("seal", "--early")["sealed"] == [PAST]
         payload = watcher.wait_for_topic(result)

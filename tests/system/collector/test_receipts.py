@@ -28,7 +28,6 @@ from tests.support.collector_processes import (
     Collection,
     Launcher,
     Message,
-    Publisher,
     Watcher,
     assert_one_outcome_each,
     own_bits,
@@ -79,17 +78,14 @@ def test_repeated_reports_publish_nothing(
     """Not one byte to the readers of a page for reports that are on it (A7)."""
     devices = 20
     collection = started(with_pages(tmp_path / "data", 4), broker, launcher)
-    with (
-        Watcher(broker.port, collection.topics.receipt_root + "#") as watcher,
-        Publisher(broker.port) as publisher,
-    ):
-        publisher.send(sent_by(collection, device) for device in range(devices))
+    with Watcher(broker.port, collection.topics.receipt_root + "#") as watcher:
+        publish(broker.url, [sent_by(collection, device) for device in range(devices)])
         watcher.wait_for(lambda: tags(collection, *range(devices)) <= seen_in(watcher))
         before = len(watcher.history)
-        publisher.send([sent_by(collection, device) for device in range(devices)] * 3)
+        publish(broker.url, [sent_by(collection, device) for device in range(devices)] * 3)
         wait_until(lambda: collection.look().outcomes.get(Outcome.DUPLICATE) == 3 * devices)
         for device in (devices, devices + 1):  # whatever was to be published before, is then
-            publisher.send([sent_by(collection, device)])
+            publish(broker.url, [sent_by(collection, device)])
             watcher.wait_for(lambda: tags(collection, device) <= seen_in(watcher))  # noqa: B023
         pages = [page.page for page in pages_in(watcher)[before:]]
     newcomers = [f"device-{device}" for device in (devices, devices + 1)]
@@ -112,8 +108,7 @@ def test_more_devices_than_fit_on_a_page(
         assert PAGE_TAGS - alike <= largest <= PAGE_TAGS
         first = next(iter(tags(collection, 0)))
         if first not in pages_in(watcher)[-1].tags:
-            with Publisher(broker.port) as publisher:
-                publisher.send([sent_by(collection, 0)])
+            publish(broker.url, [sent_by(collection, 0)])
             watcher.wait_for(lambda: first in pages_in(watcher)[-1].tags)
     join, flags = agent_of(collection, broker, tmp_path)
     assert edge(*join, *flags).returncode == 0
@@ -145,16 +140,16 @@ def answer(watcher: Watcher, topic: str) -> Response:
 def test_reports_are_withdrawn(tmp_path: Path, broker: Broker, launcher: Launcher) -> None:
     collection = started(Collection.shared(tmp_path / "data", 4), broker, launcher)
     topic = collection.topics.response("device-2")
-    with Watcher(broker.port, topic) as watcher, Publisher(broker.port) as publisher:
-        publisher.send(collection.reports())
+    with Watcher(broker.port, topic) as watcher:
+        publish(broker.url, collection.reports())
         collection.wait_for(4)
-        publisher.send([request(collection, "device-2")])
+        publish(broker.url, [request(collection, "device-2")])
         answered = answer(watcher, topic)
         assert (answered.nonce, answered.status, answered.rounds) == (NONCE, ResponseStatus.DONE, 1)
         left = collection.look()
         assert left.counts == [1, 1, 0, 1]
         assert left.rows == left.n == 3
-        publisher.send([collection.report(2), collection.report(2, bit=1)])
+        publish(broker.url, [collection.report(2), collection.report(2, bit=1)])
         wait_until(lambda: collection.look().received == 6, timeout=60)
     counted = collection.look()
     assert counted.counts == [1, 1, 0, 1], "A4: it cannot come back as another device"
@@ -169,10 +164,10 @@ def test_killed_before_the_answer(quick_nats: Broker, tmp_path: Path, launcher: 
     first = launcher.start(collection.options(quick_nats, die_at=COMMITTED, nth=2))
     wait_until_open(collection, quick_nats.port)
     topic = collection.topics.response("device-0")
-    with Watcher(quick_nats.port, topic) as watcher, Publisher(quick_nats.port) as publisher:
-        publisher.send([collection.report(0)])
+    with Watcher(quick_nats.port, topic) as watcher:
+        publish(quick_nats.url, [collection.report(0)])
         collection.wait_for(1)
-        publisher.send([request(collection, "device-0")])
+        publish(quick_nats.url, [request(collection, "device-0")])
         first.wait_for_end()
         assert collection.look().n == 0
         again = launcher.start(collection.options(quick_nats))

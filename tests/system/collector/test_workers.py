@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from protocol_spec import Request, RequestKind, digest8, receipt_tag
-from testbed.brokers import Broker
-from tests.support.collector_processes import Launcher, Publisher, Site
+from testbed.brokers import Broker, publish
+from tests.support.collector_processes import Launcher, Site
 from tests.support.databases import snapshot
 from tests.support.processes import wait_until
 
@@ -34,16 +34,15 @@ def test_every_report_is_counted_once_whoever_dies(make_site: MakeSite) -> None:
     first, second = site.start("a"), site.start("b")
     leader = site.wait_for_leader()
     runs = {site.worker_of(run): run for run in (first, second)}
-    with Publisher(site.broker.port) as publisher:
-        publisher.send(site.reports()[:20])
-        runs[leader].kill()
-        publisher.send(site.reports()[20:40])
-        third = site.start("a" if runs[leader] is first else "b")
-        follower = next(run for number, run in runs.items() if number != leader)
-        wait_until(lambda: len(site.live()) >= 2)
-        assert follower.terminate() == 0
-        publisher.send(site.reports()[40:])
-        publisher.send(site.reports())  # as devices do that see no receipt
+    publish(site.broker.url, site.reports()[:20])
+    runs[leader].kill()
+    publish(site.broker.url, site.reports()[20:40])
+    third = site.start("a" if runs[leader] is first else "b")
+    follower = next(run for number, run in runs.items() if number != leader)
+    wait_until(lambda: len(site.live()) >= 2)
+    assert follower.terminate() == 0
+    publish(site.broker.url, site.reports()[40:])
+    publish(site.broker.url, site.reports())  # as devices do that see no receipt
     site.wait_until_sealed()
     assert site.counts() == [1] * 60
     assert third.is_running
@@ -56,20 +55,19 @@ def test_a_leader_that_was_paused_changes_nothing(make_site: MakeSite) -> None:
     runs = [site.start("a"), site.start("b")]
     leader = site.wait_for_leader()
     old = next(run for run in runs if site.worker_of(run) == leader)
-    with Publisher(site.broker.port) as publisher:
-        publisher.send(site.reports()[:15])
-        publisher.send(site.reports(1)[:10])
-        wait_until(lambda: len(site.tags(1)) == 10)
-        os.kill(old.pid, signal.SIGSTOP)
-        site.wait_for_leader(not_this=leader)
-        for _ in range(2):  # twice: what was dealt to the paused one comes to the other
-            publisher.send(site.reports())
-        request = Request(digest8(site.manifest), RequestKind.FORGET, b"8 bytes.").encode()
-        for _ in range(2):
-            publisher.send([(site.topics.request("device-3"), request)])
-        gone = receipt_tag(site.manifest, 1, "device-3")
-        wait_until(lambda: gone not in site.tags(1))
-        site.wait_until_sealed()
+    publish(site.broker.url, site.reports()[:15])
+    publish(site.broker.url, site.reports(1)[:10])
+    wait_until(lambda: len(site.tags(1)) == 10)
+    os.kill(old.pid, signal.SIGSTOP)
+    site.wait_for_leader(not_this=leader)
+    for _ in range(2):  # twice: what was dealt to the paused one comes to the other
+        publish(site.broker.url, site.reports())
+    request = Request(digest8(site.manifest), RequestKind.FORGET, b"8 bytes.").encode()
+    for _ in range(2):
+        publish(site.broker.url, [(site.topics.request("device-3"), request)])
+    gone = receipt_tag(site.manifest, 1, "device-3")
+    wait_until(lambda: gone not in site.tags(1))
+    site.wait_until_sealed()
     before, pages = snapshot(site.store, 2), site.tags(1)
     rounds = before[site.manifest.campaign]
     os.kill(old.pid, signal.SIGCONT)
