@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,11 +37,12 @@ from collector.opening import read_campaign
 from collector.records import Campaign
 from collector.results.facts import known_truth
 from collector.settings import resolve
+from collector.store import Store
 from edge_client import EdgeClient
 from protocol_spec import AllomfreeError
 from protocol_spec.programs.invitation import ENDING, read_invitation
 from testbed.agents import AgentProcesses, Work, measure_pace, policy_for
-from testbed.collector import is_sealed
+from testbed.collector import watch
 from testbed.processes import Process, TestbedError, free_port, is_open
 
 PREFIX: Final = "trial"  # of the agents' names
@@ -253,31 +254,20 @@ class Trial:
 
     def _watch(self, campaign: Campaign, rounds: int, agents: AgentProcesses) -> None:
         """Until that many rounds after the one that the agents joined in are sealed."""
-        schedule = campaign.manifest.rounds
+        schedule, devices = campaign.manifest.rounds, len(agents.drawn)
         last = min(schedule.count, (schedule.round_at(time.time()) or 0) + rounds) - 1
-        left = schedule.deadline(last) - time.time()
-        self._say(f"{len(agents.drawn)} agents joined; they report until round {last} is sealed")
-        limit, shown = time.monotonic() + left + schedule.drain + START_SECONDS, -1
-        while True:
-            with closing(read_store(self._settings.data_dir, self._settings.store)) as store:
-                done, sealed = is_sealed(store, campaign, last), store.last_sealed(campaign.id)
-                counted = sum(t.n for t in store.tallies(campaign.id, sealed or 0).values())
-            if sealed is not None and sealed > shown:
-                shown = sealed
-                self._say(f"round {sealed} is sealed: {counted} reports")
-            if done:
-                return
-            if time.monotonic() > limit:
-                raise TestbedError(f"round {last} was not sealed: {self._command('health')}")
-            agents.check_running()
-            time.sleep(0.5)
+        self._say(f"{devices} agents joined; they report until round {last} is sealed")
+        watch(campaign, last, devices, self._store, self._say, agents.check_running)
+
+    def _store(self) -> AbstractContextManager[Store]:
+        return closing(read_store(self._settings.data_dir, self._settings.store))
 
     def _report(
         self, campaign: Campaign, work: Work, devices: int, broker: str,
         secured: BrokerDirectory | None,
     ) -> bool:  # fmt: skip
         """What was tried, how many were counted, how long receipts took."""
-        with closing(read_store(self._settings.data_dir, self._settings.store)) as store:
+        with self._store() as store:
             rounds = range((store.last_sealed(campaign.id) or 0) + 1)
             found = campaign.manifest.attributes
             counted, drawn = 0, 0
@@ -312,7 +302,7 @@ class Trial:
     # --- the collector's commands ----------------------------------------------------------------
 
     def _campaign(self, name: str) -> Campaign:
-        with closing(read_store(self._settings.data_dir, self._settings.store)) as store:
+        with self._store() as store:
             return store.campaign(name)
 
     def _words(self, verb: str) -> list[str]:

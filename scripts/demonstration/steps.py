@@ -11,22 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from random import Random
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 import click
 import numpy as np
 
-from collector.charts import draw_bars, named_bars
 from collector.data_dir import open_store
-from collector.errors import CollectorError
 from collector.records import Campaign
-from collector.results.display import shares
 from collector.results.facts import write_truth
 from collector.store import Store
 from protocol_spec import Manifest, Outcome, as_drawn
 from protocol_spec.estimation import Array, estimate
 from testbed.agents import AgentProcesses, Work, measure_pace
-from testbed.collector import Cluster, CollectorProcess, WorkerProcess, is_sealed
+from testbed.collector import Cluster, CollectorProcess, Kill, WorkerProcess, watch
 from testbed.processes import TestbedError, command_of, environment, free_port, make_manifest
 
 # Two attributes of different size, so that both L-GRR and L-OSUE are chosen: weights of values.
@@ -40,21 +37,15 @@ QUESTIONS: Final = {
     "heating": "What heats your home?",
     "quiet-hour": "In which hour is your home at its quietest?",
 }
-WIDTH: Final = 50  # characters of the longest bar
 # A correct run must not fail by chance: one in a million for all bars of a histogram together.
 CERTAIN: Final = 1.0 - 1e-6
 SPARE: Final = 2.0  # times what agents need in a round
 MOST_PROCESSES: Final = 8  # of agents, which spend their time waiting for the disk
 AGENTS_A_PROCESS: Final = 250  # at least, before there is another
-LINE_SECONDS: Final = 3.0  # between two lines of progress
-POLL_SECONDS: Final = 0.5
-LONGEST_SECONDS: Final = 300.0  # from the last deadline until everything is sealed
 DOWN_SECONDS: Final = 3.0  # for which a killed node or database stays away
 RECOVER_SECONDS: Final = 120.0
 FIRST_KILL, NEXT_KILL = 0.15, 0.25  # in periods of a round
 
-T = TypeVar("T")
-Kill = tuple[float, Callable[[], None]]  # when, and what is done then
 Check = tuple[bool, str]
 
 
@@ -72,17 +63,6 @@ def truth(drawn: dict[int, str]) -> dict[str, Array]:
         held = Counter(value(d, attribute) for d, name in drawn.items() if name == attribute)
         found[attribute] = np.array([held[name] / max(1, held.total()) for name in values])
     return found
-
-
-def show_histograms(store: Store, campaign: Campaign, drawn: dict[int, str]) -> None:
-    """The pooled result of every attribute, with the true frequencies."""
-    for index, (attribute, true) in enumerate(truth(drawn).items()):
-        result = next(r for r in store.results(campaign.id, index) if r.round is None)
-        size = f"{result.devices} devices, {result.rounds} rounds pooled"
-        click.echo(f"\n{QUESTIONS[attribute]} ({result.protocol}, {size})")
-        if not result.withheld:
-            bars = named_bars(list(HOLD[attribute]), shares(result), true.tolist())
-            click.echo("\n".join(draw_bars(bars, cells=WIDTH)))
 
 
 def show_owners_view(state_dir: Path) -> None:
@@ -173,15 +153,17 @@ class Demo(ABC):
             self.print(f"every agent drew one attribute for life: {each}")
             shown = {name: shares.tolist() for name, shares in truth(drawn).items()}
             write_truth(self.collector.data, campaign.name, shown)  # for the page
-            self._watch(campaign, devices, self.kills(campaign))
+            watch(
+                campaign, rounds - 1, devices, self.collector.store, self.print,
+                self.check_running, self.kills(campaign),
+            )  # fmt: skip
             work = agents.stop()
         memory, cpu = f"{work.memory_mib:.0f} MiB of memory", f"{work.cpu_seconds:.1f} s of CPU"
         self.print(f"all rounds are sealed; the agents used {memory} and {cpu} time")
         if late := devices * rounds - work.drawn.total():
             self.print(f"{late} reports were not drawn: this machine was too busy in their rounds")
-        self.print("estimates (bar) with their 95 % intervals [ ], and the truth (●)")
+        click.echo(f"\n{self.collector.run('estimate', campaign.name, '--plot')}")
         with self.collector.store() as store:
-            show_histograms(store, campaign, drawn)
             show_owners_view(agents.state_dir(0))
             once = counted_once(store, campaign, work)
             return [*once, *intervals_hold(store, campaign, drawn)]
@@ -232,31 +214,6 @@ class Demo(ABC):
             receipt_pages=max(1, devices // 200),
         )
 
-    def _watch(self, campaign: Campaign, devices: int, kills: list[Kill]) -> None:
-        """Show progress, and kill what is due, until every round is sealed."""
-        schedule = campaign.manifest.rounds
-        shown, next_line = "", 0.0
-        while kills or not self._ask(lambda s: is_sealed(s, campaign, schedule.count - 1), False):
-            line = self._ask(lambda s: _progress(s, campaign, devices), shown)
-            if line != shown and time.monotonic() >= next_line:
-                shown, next_line = line, time.monotonic() + LINE_SECONDS
-                self.print(line)
-            if kills and time.time() > kills[0][0]:
-                kills.pop(0)[1]()
-            if time.time() > schedule.end + LONGEST_SECONDS:
-                seconds = f"{LONGEST_SECONDS:.0f} s"
-                raise TestbedError(f"not all rounds are sealed {seconds} after the end")
-            self.check_running()
-            time.sleep(POLL_SECONDS)
-
-    def _ask(self, ask: Callable[[Store], T], otherwise: T) -> T:
-        """What the database answers, unless it is down."""
-        try:
-            with self.collector.store() as store:
-                return ask(store)
-        except CollectorError:
-            return otherwise
-
     def _agents(
         self,
         campaign: Campaign,
@@ -268,18 +225,6 @@ class Demo(ABC):
         processes = self.processes(devices)
         place, asked = self.work / "devices", campaign.manifest
         return AgentProcesses(place, asked, brokers, readings, processes, credentials=credentials)
-
-
-def _progress(store: Store, campaign: Campaign, devices: int) -> str:
-    filling = [
-        f"round {number}: {sum(t.n for t in store.tallies(campaign.id, number).values())}"
-        for number in store.open_rounds(campaign.id)
-    ]
-    last = store.last_sealed(campaign.id)
-    sealed = f"{0 if last is None else last + 1} of {campaign.manifest.rounds.count} rounds sealed"
-    if not filling:
-        return f"{sealed}; waiting for reports"
-    return f"{sealed}; {', '.join(filling)} of {devices} devices counted"
 
 
 class CollectorDemo(Demo):

@@ -13,12 +13,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
 from collector.brokers.directory import BrokerDirectory
 from collector.data_dir import read_store
+from collector.errors import CollectorError
 from collector.health import examine
 from collector.records import Campaign
 from collector.settings import StoreAddress
@@ -35,6 +36,9 @@ from testbed.processes import (
 )
 
 NO_PAGE: Final = ("--listen", "off")
+LINE_SECONDS: Final = 3.0  # between two lines of progress
+POLL_SECONDS: Final = 0.5
+LONGEST_SECONDS: Final = 300.0  # from a round's deadline until it is sealed
 
 
 def run_command(data: Path, command: str, *words: str | Path) -> str:
@@ -50,6 +54,51 @@ def is_sealed(store: Store, campaign: Campaign, number: int) -> bool:
     """Whether a round and all before it are sealed."""
     last = store.last_sealed(campaign.id)
     return last is not None and last >= number
+
+
+Kill = tuple[float, Callable[[], None]]  # when, and what is done then
+
+
+def watch(
+    campaign: Campaign,
+    last: int,
+    devices: int,
+    store: Callable[[], AbstractContextManager[Store]],
+    say: Callable[[str], None],
+    check_running: Callable[[], None],
+    kills: Sequence[Kill] = (),
+) -> None:
+    """Say what is counted, and kill what is due, until the last round is sealed."""
+    due, shown, next_line = list(kills), "", 0.0
+    schedule = campaign.manifest.rounds
+    limit = schedule.deadline(last) + schedule.drain + LONGEST_SECONDS
+    while True:
+        sealed, line = False, shown
+        with suppress(CollectorError), store() as opened:  # or the database is down
+            sealed, line = is_sealed(opened, campaign, last), _progress(opened, campaign, devices)
+        if line != shown and time.monotonic() >= next_line:
+            shown, next_line = line, time.monotonic() + LINE_SECONDS
+            say(line)
+        if due and time.time() > due[0][0]:
+            due.pop(0)[1]()
+        elif sealed and not due:
+            return
+        if time.time() > limit:
+            raise TestbedError(f"round {last} is not sealed {LONGEST_SECONDS:.0f} s after its end")
+        check_running()
+        time.sleep(POLL_SECONDS)
+
+
+def _progress(store: Store, campaign: Campaign, devices: int) -> str:
+    filling = [
+        f"round {number}: {sum(t.n for t in store.tallies(campaign.id, number).values())}"
+        for number in store.open_rounds(campaign.id)
+    ]
+    last = store.last_sealed(campaign.id)
+    sealed = f"{0 if last is None else last + 1} of {campaign.manifest.rounds.count} rounds sealed"
+    if not filling:
+        return f"{sealed}; waiting for reports"
+    return f"{sealed}; {', '.join(filling)} of {devices} devices counted"
 
 
 class CollectorProcess(Process):
