@@ -42,18 +42,14 @@ ENOUGH_BYTES: Final = 4 << 30
     is_flag=True,
     help="Three NATS nodes, PostgreSQL and three workers; kill -9 of one of each, and the leader.",
 )
-@click.option("--broker", help="Address of a broker to use instead of the embedded one.")
 @click.option("--keep", is_flag=True, help="Keep the page up at the end, until Ctrl-C.")
-@click.option("--directory", type=FILE, help="Keep all files here.  [default: a temporary one]")
 @click.option("--figure", type=FILE, help="Also write the first histogram to this .svg or .png.")
 def main(
     devices: int | None,
     rounds: int | None,
     period_seconds: int | None,
     cluster: bool,
-    broker: str | None,
     keep: bool,
-    directory: Path | None,
     figure: Path | None,
 ) -> None:
     """Run a broker, a collector and real agents, kill -9 the collector, and check the results.
@@ -61,20 +57,14 @@ def main(
     With --cluster, a broker node, a worker, the leader and the database are killed.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the others too
-    if cluster and broker:
-        raise click.UsageError("--cluster has its own brokers: leave --broker out")
-    with ExitStack() as stack:
-        work = directory
-        if work is None:
-            # A cluster and its 2,000 devices write a lot, and need not survive a power cut: so in
-            # memory, if there is enough.
-            in_memory = cluster and SHARED_MEMORY.is_dir()
-            enough = in_memory and shutil.disk_usage(SHARED_MEMORY).free >= ENOUGH_BYTES
-            place = SHARED_MEMORY if enough else None
-            scratch = tempfile.TemporaryDirectory(prefix="allomfree-", dir=place)
-            work = Path(stack.enter_context(scratch))
+    # A cluster and its 2,000 devices write a lot, and need not survive a power cut: so in memory,
+    # if there is enough.
+    in_memory = cluster and SHARED_MEMORY.is_dir()
+    enough = in_memory and shutil.disk_usage(SHARED_MEMORY).free >= ENOUGH_BYTES
+    place = SHARED_MEMORY if enough else None
+    with tempfile.TemporaryDirectory(prefix="allomfree-", dir=place) as work, ExitStack() as stack:
         try:
-            demo: Demo = ClusterDemo(work) if cluster else CollectorDemo(work, broker)
+            demo: Demo = (ClusterDemo if cluster else CollectorDemo)(Path(work))
             stack.enter_context(demo)
             default_devices, default_rounds = (2_000, 3) if cluster else (500, 4)
             checks = demo.run(devices or default_devices, rounds or default_rounds, period_seconds)

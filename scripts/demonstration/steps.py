@@ -232,11 +232,11 @@ class CollectorDemo(Demo):
 
     quick_start_seconds = 1.0
 
-    def __init__(self, work: Path, broker: str | None) -> None:
+    def __init__(self, work: Path) -> None:
         super().__init__(work)
         data, log = work / "collector", work / "collector.log"
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.collector = CollectorProcess(data, "--listen", self.page, broker=broker, log=log)
+        self.collector = CollectorProcess(data, "--listen", self.page, log=log)
 
     def __enter__(self) -> Self:
         self.stack.enter_context(self.collector)
@@ -244,8 +244,7 @@ class CollectorDemo(Demo):
 
     def start(self, devices: int) -> None:  # noqa: ARG002
         self.collector.wait_until_connected()
-        broker = self.collector.broker or "the embedded broker"
-        self.print(f"collector running (process {self.collector.pid}) with {broker}")
+        self.print(f"collector running (process {self.collector.pid}) with the embedded broker")
         self.print(f"watch it live: http://{self.page}/")
 
     def agents(self, campaign: Campaign, devices: int) -> AgentProcesses:
@@ -261,11 +260,8 @@ class CollectorDemo(Demo):
         return [(rounds.opens(1) + rounds.period / 2, self._kill_and_restart)]
 
     def _kill_and_restart(self) -> None:
-        what = "the collector dies" + ("" if self.collector.broker else ", and its broker with it")
-        self.print(f"kill -9 {self.collector.pid}: {what}")
-        self.collector.kill()
-        self.collector.start()
-        self.start(0)
+        self.print(f"kill -9 {self.collector.pid}: the collector dies, and its broker with it")
+        self.collector.kill_and_restart()
 
 
 class ClusterDemo(Demo):

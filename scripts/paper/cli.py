@@ -187,20 +187,19 @@ def gain_tables(context: click.Context, runs: int, seed: int, as_json: bool) -> 
 
 @main.command("figures")
 @_simulation
-@click.option("--format", "file_format", type=click.Choice(["svg", "png"]), default="svg")
 @_output(OUTPUT / "pictures")
 @click.pass_obj
-def draw_figures(paper: Printed, runs: int, seed: int, file_format: str, output: Path) -> None:
-    """All five figures of the paper, as SVG or PNG.
+def draw_figures(paper: Printed, runs: int, seed: int, output: Path) -> None:
+    """All five figures of the paper, as SVG.
 
     \b
     Examples:
       allomfree-sim reproduce-paper figures
-      allomfree-sim reproduce-paper figures --runs 100 --format png --output figures
+      allomfree-sim reproduce-paper figures --runs 100 --output figures
     """
     from paper import figures  # noqa: PLC0415 - matplotlib takes half a second
 
-    for path in figures.draw_all(paper.experiments(runs, seed), output, file_format):
+    for path in figures.draw_all(paper.experiments(runs, seed), output):
         click.echo(path)
 
 

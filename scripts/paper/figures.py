@@ -61,13 +61,10 @@ def drawing(
     with mpl.rc_context({**SETTINGS, **(settings or {})}):
         figure = Figure(figsize=size, layout="constrained")
         yield figure
-        absent = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
-        figure.savefig(path, metadata=absent[path.suffix[1:]], dpi=120)
+        figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 
-def draw_all(
-    experiments: Mapping[Half, Sequence[Errors]], directory: Path, file_format: str = "svg"
-) -> list[Path]:
+def draw_all(experiments: Mapping[Half, Sequence[Errors]], directory: Path) -> list[Path]:
     """Write every figure whose experiments are there, and the variance; return the paths."""
     directory.mkdir(parents=True, exist_ok=True)
     title = f"Variance of an estimated frequency, n = {N:,}, f = 0"
@@ -85,7 +82,7 @@ def draw_all(
             pages.append((name.replace("_", "-"), title, "MSE_avg", panels))
     paths = []
     for name, title, quantity, panels in pages:
-        paths.append(directory / f"paper-{name}.{file_format}")
+        paths.append(directory / f"paper-{name}.svg")
         with drawing(paths[-1], (6.4, 7.0)) as figure:
             _two_panels(figure, title, quantity, panels)
     return paths
