@@ -16,6 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import needs  # noqa: F401 - first: it explains what is not installed
+
+# isort: split
 import yaml
 
 from edge_client.records import Timing

@@ -19,13 +19,12 @@ import tempfile
 import time
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-if find_spec("protocol_spec") is None:  # a checkout that is not installed
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import needs  # noqa: F401 - first: it explains what is not installed
 
+# isort: split
 import click
 
 from collector.brokers.choose import choose_broker
