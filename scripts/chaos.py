@@ -7,12 +7,11 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 
-if find_spec("protocol_spec") is None:  # a checkout that is not installed
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import needs  # noqa: F401 - first: it explains what is not installed
 
+# isort: split
 import click
 
 from faults.run import cluster_size, collector_size, run

@@ -7,6 +7,8 @@ import inspect
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -244,3 +246,17 @@ def test_examples_of_join_give_the_whole_digest() -> None:
     for text in helped:
         (address,) = re.findall(r"allomfree-edge join (mqtts?://\S+)", text)
         assert parse_invitation(address).digest is not None, address
+
+
+SCRIPTS = sorted(path for path in (ROOT / "scripts").glob("*.py") if path.stem != "needs")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_says_what_installs_the_libraries_it_lacks(script: Path) -> None:
+    """In an environment with Python alone; never a traceback."""
+    alone = [sys.executable, "-S", "-E", str(script), "--help"]
+    done = subprocess.run(alone, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"error: {script.name} needs ")
+    assert f"Run: {sys.executable} -m pip install --editable" in line
