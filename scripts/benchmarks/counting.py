@@ -28,7 +28,6 @@ from benchmarks.workload import (
     RoomyMosquitto,
     UnsyncedNats,
     manifest,
-    pid_of,
     reports,
     trusting,
 )
@@ -134,7 +133,7 @@ def _watch(
     """What happened from the first batch to the last; with shares, from a tenth to the eighth."""
     least = [count * part for part in MEASURED] if share else [1, count]
     pids = [worker.pid for worker in running]
-    groups = {"cpu": pids, "broker": [pid_of(broker)]} | ({"server": [server]} if server else {})
+    groups = {"cpu": pids, "broker": [broker.pid]} | ({"server": [server]} if server else {})
     if share:
         for worker in running:
             worker.wait_until_connected()

@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.children import SESSION, child
 from benchmarks.report import Measurement, in_turns, median_of, medians, progress, ratio_of
-from benchmarks.workload import Embedded, RoomyMosquitto, manifest, pid_of, reports, trusting
+from benchmarks.workload import Embedded, RoomyMosquitto, manifest, reports, trusting
 from collector.data_dir import open_store
 from protocol_spec import Manifest, Outcome
 from protocol_spec.topics import from_all_devices
@@ -96,10 +96,10 @@ def one_run(kind: type[Broker], effort: Effort, *, bare: bool = False) -> Run:
         more = (file, effort.connections, receipts)
         with (_paho if bare else _collector)(broker, asked, Path(scratch), effort.reports) as wait:
             progress(f"{effort.reports:,} reports to {broker.url}")
-            before = cpu_seconds(pid_of(broker))
+            before = cpu_seconds(broker.pid)
             with child("publishers", broker.url, effort.reports, *more) as line:
                 facts: Run = wait()
-                facts["broker"] = (cpu_seconds(pid_of(broker)) - before) / effort.reports * 1e6
+                facts["broker"] = (cpu_seconds(broker.pid) - before) / effort.reports * 1e6
                 facts |= line()
     return {**facts, "per_second": effort.reports / (facts["done_at"] - facts["began_at"])}
 
@@ -150,7 +150,7 @@ def _costs(kind: type[Broker]) -> Run:
     reports and leaves."""
     visits = list(reports(manifest(100), VISITS))
     with tempfile.TemporaryDirectory() as scratch, kind(Path(scratch)) as broker:
-        pid, ca_file = pid_of(broker), broker.ca_file
+        pid, ca_file = broker.pid, broker.ca_file
         publish(broker.url, visits[:1], ca_file=ca_file)  # NATS makes its streams
         before = resident_bytes(pid)
         with ExitStack() as stack:

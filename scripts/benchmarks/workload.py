@@ -60,10 +60,6 @@ class Embedded(Nats):
         return on_this_machine(self.directory, "127.0.0.1", self.port)
 
 
-def pid_of(broker: Broker) -> int:
-    return broker.process.pid if broker.process is not None else 0
-
-
 def trusting(broker: Broker) -> tuple[str, ...]:
     """The collector's options for the broker's certificate."""
     return ("--ca-file", str(broker.ca_file)) if broker.tls else ()

@@ -294,8 +294,8 @@ class CollectorSite:
 
     def _signal_broker(self, number: int, *, must: bool = False) -> None:
         pids = []
-        if self.broker is not None and self.broker.process is not None:
-            pids = [self.broker.process.pid]
+        if self.broker is not None and self.broker.is_running:
+            pids = [self.broker.pid]
         else:
             with suppress(OSError):  # the embedded one is a child of the collector
                 names = {p: Path(f"/proc/{p}/comm") for p in child_pids(self.collector.pid)}

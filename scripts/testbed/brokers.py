@@ -6,18 +6,14 @@ NATS comes from a wheel and is always there; mosquitto only where it is installe
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import ssl
 import struct
-import subprocess
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -42,22 +38,24 @@ from protocol_spec import (
 )
 from protocol_spec.programs.settings import parse_broker
 from protocol_spec.programs.system import random_client_id
-from testbed.processes import TestbedError, free_port, is_open, need_program
+from testbed.processes import Process, TestbedError, free_port, is_open, need_program
 
+START_SECONDS: Final = 30.0
 # mosquitto started by root would become another user, who may not read our files.
 AS_OURSELVES = "user root\n" if os.geteuid() == 0 else ""
 
 
-@dataclass
-class Broker(ABC):
-    """A broker process on a port of its own, with its data in a directory of its own."""
+class Broker(Process, ABC):
+    """A broker on a port of its own, with its data in a directory of its own; killed at the end."""
 
-    directory: Path
-    port: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
+    poll_seconds = 0.02
     tls: ClassVar[bool] = False
-    start_seconds: ClassVar[float] = 30.0
     environment: ClassVar[Mapping[str, str]] = {}  # in addition to our own
+
+    def __init__(self, directory: Path, port: int | None = None) -> None:
+        super().__init__("the broker", [], directory / "log")
+        self.directory = directory
+        self.port = port or free_port()
 
     @property
     def url(self) -> str:
@@ -78,46 +76,29 @@ class Broker(ABC):
         return Pair(self.directory / "server.crt", self.directory / "server.key")
 
     @abstractmethod
-    def command(self) -> list[str]:
-        """The command that starts it in the foreground."""
+    def configured_command(self) -> list[str]:
+        """Write the configuration; the command that starts the broker in the foreground."""
 
-    def start(self) -> Self:
-        """Start, and return once it accepts connections."""
+    def start(self) -> None:
+        """Return once it accepts connections."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if self.tls and not self.server_files.certificate.exists():
             # Only here: a benchmark's reader must not carry the certificates' library.
             from collector.brokers.authority import Authority  # noqa: PLC0415
 
             Authority(self.directory).issue_server(self.server_files, ["127.0.0.1", "localhost"])
-        with (self.directory / "log").open("ab") as log:
-            env = {**self.environment, **os.environ}
-            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=env)
-        limit = time.monotonic() + self.start_seconds
-        while self.process.poll() is None and time.monotonic() < limit:
-            if all(is_open(port) for port in self.ports):
-                return self
-            time.sleep(0.02)
-        self.kill()
-        raise TestbedError(f"the broker did not start: {(self.directory / 'log').read_text()}")
-
-    def kill(self) -> None:
-        """kill -9."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: int) -> None:
-        if self.process is not None:
-            self.process.send_signal(number)
-            self.process.wait(timeout=20)
-            self.process = None
-
-    def __enter__(self) -> Self:
-        return self.start()
+        settings = (f"{name}={value}" for name, value in self.environment.items())
+        self.command = ["env", *settings, *self.configured_command()]
+        super().start()
+        try:
+            self.wait_for("it to listen", lambda: all(map(is_open, self.ports)), START_SECONDS)
+        except TestbedError:
+            self.kill()
+            raise
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
+        if self.is_running:
+            self.kill()
 
 
 class Nats(Broker):
@@ -139,7 +120,7 @@ class Nats(Broker):
         """NATS opens its own port after the one for MQTT."""
         return [self.port, self.stream_port]
 
-    def command(self) -> list[str]:
+    def configured_command(self) -> list[str]:
         config = self.directory / "nats.conf"
         config.write_text(self.configuration())
         return [need_program("nats-server"), "-c", str(config)]
@@ -163,7 +144,7 @@ class Mosquitto(Broker):
 
     extra = "allow_anonymous true\n"
 
-    def command(self) -> list[str]:
+    def configured_command(self) -> list[str]:
         program = need_program("mosquitto")
         config = self.directory / "mosquitto.conf"
         pair = self.server_files

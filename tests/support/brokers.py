@@ -108,12 +108,11 @@ class ConfiguredBroker(Broker):
         if names:
             self.configured.enrol(names)
 
-    def start(self) -> Self:
+    def start(self) -> None:
         """Start it as the product does: a client sets NATS's limits."""
         super().start()
         if self.setup.kind == "nats" and self._limited:
             limit_nats(self.configured)
-        return self
 
     @property
     def configured(self) -> BrokerDirectory:
@@ -123,7 +122,7 @@ class ConfiguredBroker(Broker):
     def config(self) -> Path:
         return self.directory / f"{self.setup.kind}.conf"
 
-    def command(self) -> list[str]:
+    def configured_command(self) -> list[str]:
         program = find_program({"nats": "nats-server"}.get(self.setup.kind, self.setup.kind))
         assert program, f"{self.setup.kind} is not installed"
         return [program, "-c", str(self.config)]

@@ -134,8 +134,8 @@ def test_without_jetstream(tmp_path: Path) -> None:
     class Plain(Nats):
         ports = property(lambda self: [self.stream_port])
 
-        def command(self) -> list[str]:
-            made = super().command()
+        def configured_command(self) -> list[str]:
+            made = super().configured_command()
             file = self.directory / "nats.conf"
             file.write_text(f"listen: 127.0.0.1:{self.stream_port}\n")
             return made

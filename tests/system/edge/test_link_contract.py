@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import paho.mqtt.client as mqtt
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_client.errors import BrokerUnreachable
 from edge_client.link import WINDOW, Link, MakeLink, PahoLink, connect
@@ -19,7 +16,7 @@ from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.mqtt import MQTT_5, MQTT_311
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl, Credentials, parse_broker
-from testbed.brokers import BROKERS, Broker, Mosquitto, leave
+from testbed.brokers import BROKERS, Broker, Mosquitto, publish
 from tests.support.harness import need
 
 PATIENCE = 30.0
@@ -32,7 +29,7 @@ class World:
     url: BrokerUrl
     make_link: MakeLink
     retain: Callable[[str, bytes], None]
-    stop: Callable[[], None]
+    stop: Callable[[], object]
     start: Callable[[], object]
 
     def link(self) -> Link:
@@ -52,11 +49,7 @@ def in_memory() -> World:
 
 def over_tcp(broker: Broker) -> World:
     def retain(topic: str, payload: bytes) -> None:
-        other = mqtt.Client(CallbackAPIVersion.VERSION2, f"other-{os.urandom(4).hex()}")
-        other.connect("127.0.0.1", broker.port)
-        other.loop_start()
-        other.publish(topic, payload, 1, retain=True).wait_for_publish(PATIENCE)
-        leave(other)
+        publish(broker.url, [(topic, payload)], retain=True)
 
     return World(parse_broker(broker.url), PahoLink, retain, broker.stop, broker.start)
 
