@@ -294,6 +294,18 @@ def both_bars(facts: Facts) -> list[tuple[Bar, Bar]]:
     return [(bar, replace(other, digits=bar.digits)) for bar, other in zip(one, every)]
 
 
+def pair_table(facts: Facts) -> list[list[tuple[Bar, Bar]]]:
+    """The cells of a pair row by row as `both_bars` has them, each row with its sum behind it, and
+    a last row of sums; nothing for other results. All have the same number of digits."""
+    if facts["pair"] is None:
+        return []
+    rows, columns = facts["pair"]["margins"]
+    cells, ends, sums = (both_bars(each) for each in (facts, rows, columns))
+    wide = len(sums)
+    table = [[*cells[i * wide :][:wide], end] for i, end in enumerate(ends)]
+    return [*table, sums]
+
+
 def edge_bars(facts: Facts) -> list[Bar]:
     """Of a numeric question: the share of devices below each edge, named by it."""
     numbers = facts["numbers"]

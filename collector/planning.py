@@ -33,6 +33,7 @@ from protocol_spec.estimation import (
     estimate_reports,
     estimate_window,
     lie_shift,
+    margins,
     median,
     midpoints,
     share_for_shift,
@@ -528,6 +529,23 @@ def plan_manifest(manifest: Manifest, *, n: int, f: float, precision: float | No
     return plan_budget(asked, manifest.budget, n=n, f=f, precision=precision, min_reports=needed)
 
 
+def pair_advice(case: Case) -> Iterator[str]:
+    """What one answer to two questions costs, next to asking half of the devices each."""
+    cross, rounds = case.attribute.cross, case.rounds_read
+    if not cross:
+        return
+    made, parts = case.after(rounds), []
+    for part, margin in zip(cross, margins(made, case.attribute.shape)):
+        half = replace(case, attribute=part, devices=case.devices / len(cross))
+        widths = points(half_width(margin, case.f)), points(half.width(rounds))
+        parts.append(f"{part.name} ±{widths[0]} (asked apart ±{widths[1]})")
+    yield (
+        f"{' and '.join(part.name for part in cross)} are one answer: after {rounds:,} rounds the "
+        f"standard error of a cell is {100 * math.sqrt(made.moments.v0):.2g} points, and the "
+        f"shares are known to {', '.join(parts)}"
+    )
+
+
 def _attribute(case: Case, precision: float | None) -> AttributePlan:
     attribute, budget, f, one = case.attribute, case.budget, case.f, case.after(1)
     target = TARGET if precision is None else precision
@@ -555,7 +573,7 @@ def _attribute(case: Case, precision: float | None) -> AttributePlan:
         target=target,
         suggestions=suggestions(case, target),
         warnings=tuple(warnings(attribute, budget.reporting)),
-        advice=tuple(bin_advice(attribute)),
+        advice=(*bin_advice(attribute), *pair_advice(case)),
         mechanisms=tuple(_mechanisms(case)),
         choices=tuple(_choices(case)),
         unit=attribute.unit,

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -142,17 +143,27 @@ def due(membership: Membership, clock: Clock) -> Due | Wait:  # noqa: PLR0911 - 
     return Due(number, opened)
 
 
-def index_of_value(attribute: Attribute, read: ReadValue) -> int | None:
-    """The value's index in its domain; None if there is no usable value, for any reason.
+def index_of_value(
+    attribute: Attribute,
+    read: ReadValue,
+    otherwise: Callable[[Attribute], int] | None = None,
+) -> int | None:
+    """The value's index in its domain; `otherwise` if there is no usable value, for any reason.
+
+    Of a pair both values are read, and each is replaced by itself; it is None if either is.
 
     Claim P1: whether a source works, and whether what it gives is in the domain, is as private as
     the value itself. So nothing here says which it was: a source that fails, raises or gives
     nonsense is one case, without a message, and it is answered for wherever that is possible.
     """
+    if attribute.cross:
+        places = [index_of_value(part, read, otherwise) for part in attribute.cross]
+        known = [place for place in places if place is not None]
+        return attribute.joined(known) if len(known) == len(places) else None
     try:
         return attribute.index_of(read(attribute.name))
     except Exception:  # noqa: BLE001 - a source is anybody's code, and why it failed is private
-        return None
+        return otherwise(attribute) if otherwise else None
 
 
 def stand_in(attribute: Attribute, entropy: Entropy) -> int:
@@ -301,12 +312,11 @@ class Agent:
     def _index(self, member: Membership, read: ReadValue) -> int | None:
         """What to answer, as an index in the domain; None for the memo used last. In a trial
         nothing is read: the value is made up (M117)."""
-        index = None if member.is_trial else index_of_value(member.attribute, read)
-        if index is not None or self.store.memos(member.name):
-            return index
+        first, attribute = not self.store.memos(member.name), member.attribute
         if member.is_trial:
-            return made_up_value(member.attribute.k, self._entropy)
-        return stand_in(member.attribute, self._entropy)
+            return made_up_value(attribute.k, self._entropy) if first else None
+        instead = partial(stand_in, entropy=self._entropy) if first else None
+        return index_of_value(attribute, read, instead)
 
     def _answer(self, member: Membership, index: int | None) -> tuple[bytes, Memo | None, bool]:
         """The bytes, the memo they were drawn from, and whether it is new; no memo where the

@@ -39,6 +39,7 @@ from edge_client.text import (
     reports_text,
     rounds_text,
     shifts_text,
+    together_text,
     total_text,
     trial_text,
 )
@@ -299,8 +300,9 @@ def _leaves(facts: Facts) -> str:
     )
     values = and_more(", ".join(drawn["values"][:8]), drawn["values"], 8)
     warning = [drawn["warning"]] if drawn["warning"] else []
+    together = [together_text(drawn)] if drawn["together"] else []
     return (
-        f"{_paragraphs(how)}{_paragraphs(drawn['question'], kind='lead')}"
+        f"{_paragraphs(how)}{_paragraphs(drawn['question'], *together, kind='lead')}"
         f"{_paragraphs(say('Answers: {values}', values=values), kind='soft')}"
         f"{_paragraphs(drawn['one_report'], drawn['all_reports'], shifts_text(drawn), *warning)}"
     )

@@ -113,7 +113,7 @@ class Policy:
         ):
             if asked > getattr(self, limit):
                 raise _refusal(name, limit, what.format(asked, getattr(self, limit)), asked)
-        names = [attribute.name for attribute in manifest.attributes]
+        names = [part.name for attribute in manifest.attributes for part in attribute.parts]
         more = [n for n in names if not any(fnmatchcase(n, pattern) for pattern in self.sources)]
         if more:
             what = f"may ask for {', '.join(map(repr, more))}, not allowed"
@@ -213,8 +213,8 @@ def check_joining(
     needed, campaign = manifest.lifetime_epsilon, manifest.campaign
     if kept is not None:
         needed = manifest.mechanisms[kept.attribute].charge_left(kept.answers)
-    names = [attribute.name for attribute in manifest.attributes]
-    for name in names if kept is None else [names[kept.attribute]]:
+    asked = manifest.attributes if kept is None else [manifest.attributes[kept.attribute]]
+    for name in (part.name for attribute in asked for part in attribute.parts):
         policy.check_budget(campaign, name, needed, used(store, name, campaign, now))
     policy.check_budget(campaign, None, needed, used(store, None, campaign, now))
 
@@ -225,16 +225,18 @@ def check_draw(store: Store, policy: Policy, membership: Membership, now: float)
     if membership.is_trial:
         return
     name, needed = membership.name, membership.mechanism.charge
-    for source in (membership.attribute.name, None):
+    for source in (*membership.sources, None):
         policy.for_joined.check_budget(name, source, needed, used(store, source, name, now))
 
 
 def affords_memo(store: Store, policy: Policy, membership: Membership, now: float) -> bool:
     """Whether one more value may be charged, as promised; the owner may have lowered a budget."""
-    source, name, needed = membership.attribute.name, membership.name, membership.mechanism.charge
-    policy = policy.for_joined
-    return policy.allows_charge(needed, used(store, source, name, now)) and (
-        policy.allows_charge(needed, used(store, None, name, now), total=True)
+    name, needed = membership.name, membership.mechanism.charge
+    return all(
+        policy.for_joined.allows_charge(
+            needed, used(store, source, name, now), total=source is None
+        )
+        for source in (*membership.sources, None)
     )
 
 
@@ -247,6 +249,6 @@ def used(store: Store, source: str | None, campaign: str | None, now: float) -> 
         if member.name != campaign
         and not member.is_trial
         and now < member.manifest.expires
-        and source in (None, member.attribute.name)
+        and source in (None, *member.sources)
     )
     return store.charged(source) + promised

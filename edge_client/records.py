@@ -10,6 +10,8 @@ from typing import Final, Literal
 from protocol_spec import Attribute, Manifest, Mechanism, Topics, is_trial
 from protocol_spec.programs.settings import BrokerUrl
 
+PAIR: Final = "+"  # between the names of two sources; in no name of one
+
 Trace = Callable[[str], None]
 """Called with the name of each point where a process can be killed; tests stop an agent there."""
 
@@ -84,6 +86,11 @@ class Membership:
         return self.manifest.attributes[self.attribute_index]
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """Whose values an answer discloses: two for a pair."""
+        return tuple(part.name for part in self.attribute.parts)
+
+    @property
     def mechanism(self) -> Mechanism:
         return self.manifest.mechanisms[self.attribute_index]
 
@@ -120,13 +127,17 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """One charge against a source of private values."""
+    """One charge against a source of private values, or against both of a pair, as `a+b`."""
 
     at: int
     campaign: str
     source: str
     epsilon: float
     reason: str
+
+    @property
+    def sources(self) -> list[str]:
+        return self.source.split(PAIR)
 
 
 @dataclass(frozen=True, slots=True)

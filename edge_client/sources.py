@@ -318,7 +318,7 @@ def unreadable(attributes: Sequence[Attribute], tables: Mapping[str, Any]) -> li
     """The attributes that this device has no readable source for, whatever their values: each with
     its problem and, if there is no source at all, lines for the configuration."""
     found = []
-    for attribute in attributes:
+    for attribute in (part for asked in attributes for part in asked.parts):
         name, lines = attribute.name, ""
         if name not in tables:
             problem, lines = say("there is no source for it"), example(attribute)

@@ -147,6 +147,7 @@ def attribute_facts(manifest: Manifest, index: int) -> Facts:
     return {
         "attribute": attribute.name,
         "question": attribute.question,
+        "together": [part.name for part in attribute.cross],
         "values": list(attribute.values),
         "protocol": manifest.mechanisms[index].protocol,
         **words(manifest, index),
@@ -235,8 +236,8 @@ def budget_facts(client: DeviceState) -> list[Facts]:
     """What was charged or is promised of what the owner allows: for each source ever asked for, and
     for all together (`*`). An allowance of None is no limit: JSON has no infinity."""
     store, policy, now = client.store, client.policy, client.clock.wall()
-    charged = {line.source for line in store.ledger()} - {"*"}
-    names = sorted(charged | {m.attribute.name for m in client.memberships()})
+    charged = {source for line in store.ledger() for source in line.sources} - {"*"}
+    names = sorted(charged | {source for m in client.memberships() for source in m.sources})
     limits = [(name, name, policy.lifetime_budget) for name in names]
     return [
         {

@@ -329,6 +329,15 @@ def _about_lines(facts: Facts) -> list[str]:
     ]
 
 
+def together_text(facts: Facts) -> str:
+    first, second = facts["together"]
+    return say(
+        "Your {first} and your {second}, together, as one answer.",
+        first=quoted(first),
+        second=quoted(second),
+    )
+
+
 def _attribute_lines(facts: Facts) -> list[str]:
     values = ", ".join(facts["values"][:8]) + (", ..." if len(facts["values"]) > 8 else "")
     octets = facts["bytes"] if facts["length"] <= 40 else facts["bytes"][:90] + " ..."
@@ -336,8 +345,10 @@ def _attribute_lines(facts: Facts) -> list[str]:
     answers, odds, name = (f"    {say(label):<{wide}}" for label in OF_QUESTION)
     blank = " " * len(odds)
     size, protocol = facts["length"], facts["protocol"]
+    together = [f"    {together_text(facts)}"] if facts["together"] else []
     return [
         f"  {facts['attribute']}: {facts['question']}",
+        *together,
         f"{answers}{len(facts['values'])}: {values}",
         *_wrap(facts["one_report"], odds),
         *_wrap(facts["all_reports"], blank),

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from protocol_spec.errors import UnknownValue
 from protocol_spec.probabilities import Method
 
 NOT_KNOWN: Final = "none of these / not known"
+CROSS: Final = " × "  # between the two values of a pair
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A question with k possible answers: named values, or numbers sorted into bins.
+    """A question with k possible answers: named values, or numbers sorted into bins; or a pair of
+    two such questions, which `paired` makes: one answer to both.
 
     `edges` are the ends of the bins, the first and last possibly infinite; a bin includes its lower
     end, and the last one a finite upper end as well. `low` and `high` are where bins without an
@@ -41,6 +44,12 @@ class Attribute:
     high: float | None = None
     changes: bool = False
     levels: tuple[float, ...] = ()
+    cross: tuple[Attribute, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Attribute, ...]:
+        """What has a source of its own: both questions of a pair, or the question itself."""
+        return self.cross or (self,)
 
     @property
     def k(self) -> int:
@@ -50,6 +59,8 @@ class Attribute:
     @property
     def otherwise(self) -> int | None:
         """The index of the value that catches everything else, if there is one."""
+        if any(part.otherwise is None for part in self.cross):
+            return None
         endless = self.edges is not None and self.bins == self.k
         return None if endless else self.k - 1
 
@@ -67,11 +78,23 @@ class Attribute:
         last = self.high if math.isinf(self.edges[-1]) else self.edges[-1]
         return None if first is None or last is None else (first, *self.edges[1:-1], last)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each of `parts` has."""
+        return tuple(part.k for part in self.parts)
+
+    def joined(self, places: Sequence[int]) -> int:
+        """The index of a pair from those of its two values, rows before columns."""
+        return places[0] * self.cross[1].k + places[1] if self.cross else places[0]
+
     def index_of(self, value: object) -> int:
         """The place of a value in the domain. The error names the attribute, never the value.
 
-        With a value that catches everything else nothing is refused.
+        With a value that catches everything else nothing is refused. Of a pair, both values.
         """
+        if self.cross:
+            both: Any = value
+            return self.joined([part.index_of(v) for part, v in zip(self.cross, both)])
         place = self._category(value) if self.edges is None else self._bin(value, self.edges)
         if isinstance(place, int):
             return place
@@ -96,6 +119,18 @@ class Attribute:
         if not edges[0] <= number <= edges[-1]:
             return f"the value is outside [{edges[0]:g}, {edges[-1]:g}]"
         return min(bisect_right(edges, number), len(edges) - 1) - 1
+
+
+def paired(first: Attribute, second: Attribute, **noise: Any) -> Attribute:
+    """Two questions answered together: every value of the first with every value of the second."""
+    return Attribute(
+        f"{first.name}-{second.name}",
+        f"{first.question} {second.question}",
+        tuple(f"{a}{CROSS}{b}" for a in first.values for b in second.values),
+        changes=first.changes or second.changes,
+        cross=(first, second),
+        **noise,
+    )
 
 
 def bin_labels(edges: tuple[float, ...], unit: str) -> tuple[str, ...]:

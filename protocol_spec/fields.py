@@ -186,6 +186,10 @@ def _tables(value: Any) -> list[Mapping[str, Any]]:
     return [_table(item) for item in tables]
 
 
+def _two_tables(value: Any) -> list[Mapping[str, Any]]:
+    return [_table(item) for item in _listed(value, 2, 2, "a list of both questions")]
+
+
 def _values(value: Any) -> tuple[str, ...]:
     given = _listed(value, limits.MIN_VALUES, limits.MAX_VALUES, "a list of {} values")
     names = []
@@ -230,6 +234,7 @@ FLAG: Final = Kind("flag", _only(lambda value: type(value) is bool, "must be tru
 KEY: Final = Kind("key", _key, 0, limits.KEY_BYTES)
 TABLE: Final = Kind("table", _table)
 TABLES: Final = Kind("tables", _tables, 1, limits.MAX_ATTRIBUTES)
+PAIR: Final = Kind("cross", _two_tables, 2, 2)
 VALUES: Final = Kind("values", _values, limits.MIN_VALUES, limits.MAX_VALUES, _VALUE)
 EDGES: Final = Kind("edges", _edges, limits.MIN_VALUES + 1, limits.MAX_VALUES + 1)
 LEVELS: Final = Kind("levels", _levels, limits.MIN_LEVELS, limits.MAX_LEVELS, EPSILON)

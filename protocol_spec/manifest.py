@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol_spec import fields as kinds
 from protocol_spec import limits
-from protocol_spec.attributes import NOT_KNOWN, Attribute, bin_labels
+from protocol_spec.attributes import NOT_KNOWN, Attribute, bin_labels, paired
 from protocol_spec.calibration import READINGS, Calibration, ChooseFor
 from protocol_spec.encoding import BodyFormat, Undecodable, pack, unpack
 from protocol_spec.errors import (
@@ -116,6 +116,7 @@ FIELDS: Final = Fields(
         "drain": Field(kinds.duration(1, limits.MAX_DRAIN_SECONDS), DEFAULT_DRAIN_SECONDS),
     },
     attribute={
+        "cross": Field(kinds.PAIR),
         "name": Field(kinds.name(ATTRIBUTE, _NAME)),
         "question": Field(kinds.text(limits.MAX_QUESTION_LENGTH)),
         "values": Field(kinds.VALUES),
@@ -296,10 +297,17 @@ def _refused(remedy: str, value: object = None) -> ManifestError:
 
 def _written(attribute: Attribute) -> dict[str, Any]:
     """In the order of the wire; `levels` only where there are some."""
+    noise: dict[str, Any] = {"protocol": attribute.protocol, "calibration": attribute.method}
+    if attribute.levels:
+        noise["levels"] = attribute.levels
+    if attribute.cross:
+        return {"cross": [_written_part(part) for part in attribute.cross], **noise}
+    return {**_written_part(attribute), **noise}
+
+
+def _written_part(attribute: Attribute) -> dict[str, Any]:
     named = ("values",) if attribute.edges is None else ("edges", "unit", "low", "high")
-    levels = ("levels",) if attribute.levels else ()
-    names = ("name", "question", *named, "changes", "protocol", "calibration", *levels)
-    return {name: getattr(attribute, "method" if name == "calibration" else name) for name in names}
+    return {name: getattr(attribute, name) for name in ("name", "question", *named, "changes")}
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -343,11 +351,7 @@ def read_fields(
         pages = min(-(-devices // limits.DEVICES_PER_PAGE), limits.MAX_RECEIPT_PAGES)
     fields["eps_1"] = top.read("eps_1", share)
     fields["receipt_pages"] = top.read("receipt_pages", pages)
-    tables = top.read("attributes")
-    fields["attributes"] = tuple(
-        _attribute(top.inner(FIELDS.attribute, table, f"attributes[{i}]."), authored)
-        for i, table in enumerate(tables if isinstance(tables, list) else ())
-    )
+    fields["attributes"] = tuple(_questions(top, authored))
     fields["created"] = top.read("created", rounds.first if rounds else None)
     fields["expires"] = top.read("expires", rounds.end if rounds else None)
     top.finish()
@@ -371,7 +375,7 @@ class _Table:
     ) -> None:
         self._fields = fields
         self.document = document
-        self._path = path
+        self.path = path
         self.problems = problems
         self._asked: dict[str, None] = {}
 
@@ -398,11 +402,11 @@ class _Table:
         return _Table(fields, document, path, self.problems)
 
     def note(self, name: str, value: object, remedy: str) -> None:
-        self.problems.append(Problem(f"{self._path}{name}", value, remedy))
+        self.problems.append(Problem(f"{self.path}{name}", value, remedy))
 
     def finish(self) -> None:
         """Refuse unknown fields: a misspelt one must not silently be a default."""
-        table = self._path.partition(".")[0].partition("[")[0]
+        table = self.path.partition(".")[0].partition("[")[0]
         for name in self.document:
             if name not in self._asked:
                 near = nearest(str(name), self._asked) or _elsewhere(str(name), table)
@@ -411,11 +415,15 @@ class _Table:
 
 
 _TABLES: Final = {
-    "": ("of a manifest", FIELDS.manifest, "before [rounds] and [[attributes]]"),
+    "": (
+        "of a manifest",
+        dict.fromkeys((*FIELDS.manifest, "cross")),
+        "before [rounds] and [[attributes]]",
+    ),
     "rounds": ("of [rounds]", FIELDS.rounds, "below [rounds]"),
     "attributes": (
         "of [[attributes]]",
-        {**FIELDS.attribute, "otherwise": None},
+        dict.fromkeys(({*FIELDS.attribute} - {"cross"}) | {"otherwise"}),
         "below [[attributes]]",
     ),
 }
@@ -445,21 +453,79 @@ def _rounds(top: _Table, *, draws_rounds: bool) -> Schedule | None:
     return Schedule(first, period, count, grace, each, drain)
 
 
+def _questions(top: _Table, authored: bool) -> Iterator[Attribute]:
+    """All of them; the two that an author names in `cross` become one, the last."""
+    tables = top.read("attributes")
+    read = [
+        top.inner(FIELDS.attribute, table, f"attributes[{i}].")
+        for i, table in enumerate(tables if isinstance(tables, list) else ())
+    ]
+    crossed = _crossed(top, read) if authored else []
+    for table in read:
+        if table not in crossed:
+            yield _attribute(table, authored)
+    if crossed:
+        yield _pair(top, crossed, authored=authored)
+
+
+def _crossed(top: _Table, read: list[_Table]) -> list[_Table]:
+    """The two tables that are one question."""
+    names = top.take("cross")
+    listed = names if isinstance(names, list) else []
+    found = [table for name in listed for table in read if table.document.get("name") == name]
+    if names is None or (len(listed) == len(found) == 2 and found[0] is not found[1]):
+        return found
+    top.note("cross", names, 'name two of the [[attributes]], as in cross = ["model", "fuel"]')
+    return []
+
+
 def _attribute(table: _Table, authored: bool) -> Attribute:
+    if "cross" in table.document and not authored:
+        return _read_pair(table)
+    part = _part(table, authored)
+    attribute = replace(part, **_noise(table))
+    table.finish()
+    return attribute
+
+
+def _noise(table: _Table) -> dict[str, Any]:
+    method = table.read("calibration")
+    return {"protocol": table.read("protocol"), "method": method, "levels": table.read("levels")}
+
+
+def _part(table: _Table, authored: bool) -> Attribute:
+    """A question and its domain."""
     numeric = "edges" in table.document
     name, question = table.read("name"), table.read("question")
     domain = _bins(table) if numeric else {"values": _named_values(table, authored)}
-    attribute = Attribute(
-        name,
-        question,
-        **domain,
-        protocol=table.read("protocol"),
-        method=table.read("calibration"),
-        changes=table.read("changes", numeric),
-        levels=table.read("levels"),
-    )
+    return Attribute(name, question, **domain, changes=table.read("changes", numeric))
+
+
+def _read_pair(table: _Table) -> Attribute:
+    """As devices are told: both questions in a list."""
+    tables, noise = table.read("cross"), _noise(table)
     table.finish()
-    return attribute
+    inner = [
+        table.inner(FIELDS.attribute, each, f"{table.path}cross[{i}].")
+        for i, each in enumerate(tables if isinstance(tables, list) else ())
+    ]
+    return _pair(table, inner, authored=False, **noise)
+
+
+def _pair(table: _Table, two: list[_Table], *, authored: bool, **noise: Any) -> Attribute:
+    """Two questions as one; a placeholder if either of them, or their product, is wrong."""
+    before, parts = len(table.problems), []
+    for each in two:
+        parts.append(_part(each, authored))
+        each.finish()
+    if two and len(table.problems) == before:
+        length, most = sum(len(part.name) for part in parts), limits.MAX_NAME_LENGTH - 1
+        pairs, largest = math.prod(part.k for part in parts), limits.MAX_VALUES
+        if pairs <= largest and length <= most:
+            return paired(*parts, **noise)
+        remedy = f"has {pairs} pairs of values, at most {largest}, and names of {length} characters"
+        table.note("cross", None, f"{remedy} together, at most {most}; use fewer")
+    return Attribute("", "", (NOT_KNOWN, NOT_KNOWN))
 
 
 def _named_values(table: _Table, authored: bool) -> Any:
@@ -564,10 +630,12 @@ def _instant(seconds: int) -> datetime | int:
 
 
 def _names(fields: Found) -> Iterator[Problem]:
-    names = [attribute.name for attribute in fields["attributes"]]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            yield Problem(f"attributes[{i}].name", name, "is taken; choose another")
+    taken: set[str] = set()
+    for i, attribute in enumerate(fields["attributes"]):
+        for name in (attribute.name, *(part.name for part in attribute.cross)):
+            if name in taken:
+                yield Problem(f"attributes[{i}].name", name, "is taken; choose another")
+            taken.add(name)
 
 
 def _memos(fields: Found) -> Iterator[Problem]:

@@ -342,6 +342,8 @@ def in_words(kind: Kind) -> tuple[str, str]:  # noqa: PLR0911 - one for each kin
             return "bool", ""
         case "finite":
             return "float or nil", "finite"
+        case "cross":
+            return "array of map", str(kind.high)
         case "key":
             return "bin", f"0 or {kind.high} bytes"
         case "name" if kind.pattern:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import click
 
 from collector import charts
-from collector.charts import both_bars, ink_of, plot_text
+from collector.charts import both_bars, ink_of, pair_table, plot_text
 from collector.commands.options import ATTRIBUTE, CAMPAIGN, FILE, command, show
 from collector.data_dir import read_store
 from collector.records import Campaign
@@ -251,7 +251,7 @@ def result_text(facts: Facts, *, raw: bool = False) -> str:
     """A histogram as a table: shares, or the unbiased estimates and their errors."""
     if facts["withheld"]:
         return "\n".join(heading(facts))
-    table = _raw_table(facts) if raw else _share_table(facts)
+    table = _raw_table(facts) if raw else _pair_table(facts) or _share_table(facts)
     lines = [*numbers_lines(facts), *difference_lines(facts), lies_text(facts["lies"])]
     return "\n".join([*heading(facts), *(f"  {line}" for line in (*table, *lines))])
 
@@ -261,6 +261,27 @@ def _share_table(facts: Facts) -> list[str]:
     lines = [f"{'value':<{width}}   share   95 % interval   for all at once"]
     return lines + [
         f"{a.name:<{width}}  {a.percent(a.share):>4} %   {a.ends:<13}   {b.ends}" for a, b in bars
+    ]
+
+
+def _pair_table(facts: Facts) -> list[str]:
+    """Shares with their intervals below; a row and a column more with the sums."""
+    table = pair_table(facts)
+    if not table:
+        return []
+    first, second = facts["pair"]["margins"]
+    names = [*(row["value"] for row in first["histogram"]), "all"]
+    heads = [*(row["value"] for row in second["histogram"]), "all"]
+    corner = f"{first['attribute']} / {second['attribute']}"
+    width = max(len(corner), *map(len, names))
+    wide = [max(len(head), *(len(b.ends) for row in table for b, _ in row)) for head in heads]
+    lines = [(corner, heads)]
+    for name, row in zip(names, table):
+        lines += [(name, [f"{bar.percent(bar.share)} %" for bar, _ in row])]
+        lines += [("", [bar.ends for bar, _ in row])]
+    return [
+        f"{name:<{width}}" + "".join(f"  {text:>{n}}" for text, n in zip(texts, wide))
+        for name, texts in lines
     ]
 
 

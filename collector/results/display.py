@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from collector.results.estimates import estimate_of
+from collector.results.estimates import attribute_of, estimate_of, relation_of
 from collector.results.tables import mean_interval
 from collector.results.words import around, between, decimals, number
 from protocol_spec import Attribute, Manifest, Numbers, Result
-from protocol_spec.estimation import critical_value, difference
+from protocol_spec.estimation import Relation, critical_value, difference
 
 MOST_LEADERS: Final = 3  # named in a sentence that cannot say which of them is first
 CLOSE: Final = 0.05  # a half-width: where answers cannot be ranked with it, they are nearly equal
@@ -60,13 +60,16 @@ def share_decimals(found: Sequence[Share]) -> int:
 
 def headline(manifest: Manifest, result: Result, *, final: bool = True) -> str:
     """What the numbers say, and nothing that they do not."""
-    asked = next(a for a in manifest.attributes if a.name == result.attribute)
+    asked = attribute_of(manifest, result)
     if not final:
         n, step = result.n, result.min_reports
         so_far = f"At least {n:,}" if n else f"Fewer than {step:,}"
         return f"{so_far} reports so far; the result comes when the round is sealed."
     if result.withheld:
         return withheld_sentence(result)
+    related = relation_of(manifest, result)
+    if related is not None:
+        return _related(asked, related)
     in_numbers = None if result.numbers is None else _numeric(asked, result, result.numbers)
     return in_numbers or _ranked(manifest, asked, result)
 
@@ -103,6 +106,14 @@ def _numeric(asked: Attribute, result: Result, numbers: Numbers) -> str | None:
     each = " each" if len(parts) > 1 else ""
     text = f"{among}{' and '.join(parts)} ({_confidence(result)}{each})."
     return text[0].upper() + text[1:]
+
+
+def _related(asked: Attribute, found: Relation) -> str:
+    names, one_in = " and ".join(part.name for part in asked.cross), 1.0 / found.false_alarms
+    if not found.shown:
+        return f"No relation between {names} can be shown."
+    chance = f"a chance of less than 1 in {one_in:.0f} if they were not"
+    return f"{names[0].upper()}{names[1:]} are related ({chance})."
 
 
 def _ranked(manifest: Manifest, asked: Attribute, result: Result) -> str:

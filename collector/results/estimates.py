@@ -17,19 +17,22 @@ import numpy as np
 
 from collector.errors import UnknownCampaign
 from collector.results.words import Facts
-from protocol_spec import Manifest, Mechanism, Result
+from protocol_spec import Attribute, Manifest, Mechanism, Result
 from protocol_spec.estimation import (
     Array,
     Channel,
     Contrast,
     Estimate,
     Plausibility,
+    Relation,
     difference,
     estimate,
     estimate_pooled,
     lie_shift,
     linear_terms,
+    margins,
     plausibility,
+    relation,
     share_for_shift,
 )
 from protocol_spec.programs.output import quoted, shown
@@ -47,50 +50,38 @@ def estimate_of(manifest: Manifest, result: Result) -> Estimate:
     if len(mechanism.channels) > 1:
         one = _mixed(mechanism, result)
     elif result.round is None and mechanism.analysis.combined != "window":
-        one = _pooled(mechanism.channels[0], result, diluted)  # several reports of one memo
+        one = _pooled(mechanism.channels[0], result)  # several reports of one memo
     else:  # every report has noise of its own
         one = estimate(np.array(result.counts), result.n, mechanism.channels[0])
     known = replace(one.moments, n_eff=1.0 / diluted, dilution=diluted)
     return replace(one, raw=np.array(result.raw), moments=known)
 
 
-def _pooled(channel: Channel, result: Result, squares: float) -> Estimate:
-    """Reports of memos: noise of memos by the sum of squared weights, fresh noise by another sum.
-
-    That other sum, of squared weights each divided by the device's reports, follows from the
-    privacy error of a bar.
-    """
-    nothing = np.zeros(len(result.raw), dtype=np.int64)
-    once, twice = (estimate_pooled(nothing, [m], [1], channel, weights="reports") for m in (1, 2))
-    held = np.clip(result.raw, 0.0, 1.0)
-    first, second = (each.moments.without_sampling().variance(held) for each in (once, twice))
-    between, within = _parts(first, second)
-    at = int(np.argmax(within / first))
-    rest = 0.0  # without fresh noise there is none to find
-    if within[at] > 0.0:
-        rest = (result.privacy_error[at] ** 2 - between[at] * squares) / within[at]
-    names = ("v0", "slope", "base", "base_slope")
-    ones, twos = (np.array([getattr(e.moments, n) for n in names]) for e in (once, twice))
-    of_memos, fresh = _parts(ones, twos)
-    mixed = of_memos * squares + fresh * max(float(rest), 0.0)
-    return replace(once, moments=replace(once.moments, **dict(zip(names, mixed.tolist()))))
-
-
-def _parts(one: Array, two: Array) -> tuple[Array, Array]:
-    """What stays, and what is divided by the number of reports, from one report and from two."""
-    within = 2.0 * (one - two)
-    return one - within, within
+def _pooled(channel: Channel, result: Result) -> Estimate:
+    """Reports of memos, which weigh the same. The noise of memos counts by the sum of the squared
+    weights of devices, fresh noise by 1 over the reports: as of so many equally active devices."""
+    reports, nothing = [result.n / result.n_eff], np.zeros(len(result.raw), dtype=np.int64)
+    return estimate_pooled(nothing, reports, [result.n_eff], channel, weights="reports")
 
 
 def _mixed(mechanism: Mechanism, result: Result) -> Estimate:
-    """Devices at several levels: two bars' privacy errors determine the mixture of their noise."""
-    some = estimate(np.zeros(mechanism.k, dtype=np.int64), 1, mechanism.channels[-1])
+    """Devices at several levels: two bars' privacy errors determine the mixture of their noise. Its
+    skewness is taken as that of the two levels between which it is."""
+    nothing = np.zeros(mechanism.k, dtype=np.int64)
+    some = estimate(nothing, 1, mechanism.channels[-1])
     held = np.clip(result.raw, 0.0, 1.0)
     v0, slope = _line(held, np.square(result.privacy_error))
     base, base_slope = v0, slope
     if some.sums_to_one:
         base, base_slope = linear_terms(v0, v0 + slope, mechanism.k)
-    known = replace(some.moments, v0=v0, slope=slope, base=base, base_slope=base_slope)
+    levels = [some.moments]  # of one device, from the least noise on
+    levels += [estimate(nothing, 1, each).moments for each in mechanism.channels[-2::-1]]
+    noise, n = [level.v0 for level in levels], result.n_eff
+    third = {
+        name: float(np.interp(v0 * n, noise, [getattr(each, name) for each in levels])) / n**2
+        for name in ("third0", "third_slope", "coupled", "third_dilution")
+    }
+    known = replace(some.moments, v0=v0, slope=slope, base=base, base_slope=base_slope, **third)
     return replace(some, moments=known)
 
 
@@ -138,6 +129,29 @@ def _mechanism(manifest: Manifest, result: Result) -> Mechanism:
     return manifest.mechanisms[index]
 
 
+# --- two questions answered together -------------------------------------------------------------
+
+
+def margins_of(manifest: Manifest, result: Result) -> list[tuple[Attribute, Estimate]]:
+    """Both questions of a pair, each as if it had been asked alone; none of other results."""
+    asked = attribute_of(manifest, result)
+    if not asked.cross or result.withheld:
+        return []
+    return list(zip(asked.cross, margins(estimate_of(manifest, result), asked.shape)))
+
+
+def relation_of(manifest: Manifest, result: Result) -> Relation | None:
+    """Whether the two questions of a pair are related; None for other results."""
+    asked = attribute_of(manifest, result)
+    if not asked.cross or result.withheld:
+        return None
+    return relation(estimate_of(manifest, result), asked.shape)
+
+
+def attribute_of(manifest: Manifest, result: Result) -> Attribute:
+    return next(each for each in manifest.attributes if each.name == result.attribute)
+
+
 # --- is A above B? ------------------------------------------------------------------------------
 
 
@@ -147,7 +161,7 @@ def compare(manifest: Manifest, result: Result, a: str, b: str) -> Facts:
     `low` and `high` are for a pair named before looking; `low_all` and `high_all` hold for all
     pairs at once, which is what a pair picked for its bars needs.
     """
-    attribute = next(each for each in manifest.attributes if each.name == result.attribute)
+    attribute = attribute_of(manifest, result)
     u, v = (_index(attribute.values, value) for value in (a, b))
     if u == v:
         raise UnknownCampaign(f"{quoted(a)} is compared with itself; name two values")

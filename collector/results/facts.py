@@ -23,9 +23,10 @@ from collector.results.estimates import (
     lie_shift_of,
     most_interesting,
     plausibility_of,
+    relation_of,
     share_for_shift_of,
 )
-from collector.results.tables import bin_ends, histogram, instant, of_result
+from collector.results.tables import bin_ends, histogram, instant, margin_facts, of_result
 from collector.results.words import Facts, in_percent, odds_sentences
 from collector.rounds.results import round_result
 from collector.store import Store
@@ -272,10 +273,20 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
         "outcomes": _by_name({name: n for name, n in result.outcomes.items() if n}),
         "difference": None if far is None else {"pair": far.pair, "tallest": far.tallest},
         "numbers": None if result.numbers is None else _numbers(attribute, result.numbers),
+        "pair": _pair(campaign, result),
         "plausible": is_plausible(campaign, result),
         "lies": _lies(campaign, result),
         "warnings": [*_warnings(campaign, attribute), *_implausible(campaign, result)],
     }
+
+
+def _pair(campaign: Campaign, result: Result) -> Facts | None:
+    """Both margins of a pair, and whether its questions are related."""
+    found = relation_of(campaign.manifest, result)
+    if found is None:
+        return None
+    margins = list(margin_facts(campaign, result))
+    return {"margins": margins, "related": found.shown, **asdict(found)}
 
 
 def _warnings(campaign: Campaign, attribute: Attribute) -> list[str]:

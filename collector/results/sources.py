@@ -151,6 +151,8 @@ def rows_of(document: Any, question: Found | None = None) -> Iterator[Found]:
     elif isinstance(document.get("histogram"), list):
         bars = document["histogram"] or _withheld(question or {})
         yield from ({**document, **bar} for bar in bars)
+        for margin in (document.get("pair") or {}).get("margins", []):
+            yield from ({**document, **margin, **bar} for bar in margin["histogram"])
     elif {"campaign", "attribute", "value", "raw"} <= document.keys():
         yield document
     else:

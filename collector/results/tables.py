@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 
 from collector.errors import MissingPackage
 from collector.records import Campaign
+from collector.results.estimates import margins_of
 from protocol_spec import Attribute, Numbers, Result
 from protocol_spec.programs.output import quoted
 from protocol_spec.programs.settings import SettingsError
@@ -55,12 +56,31 @@ _OF_VALUE: Final = (
 
 
 def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[Row]:
-    """One row per value; numbers are None where the histogram is withheld."""
+    """One row per value; numbers are None where the histogram is withheld. After a pair come the
+    values of each of its questions, as if it had been asked alone."""
     for result in results:
         shared = of_result(campaign, result)
         for bar in histogram(campaign, result):
             found = shared | bar
             yield {name: found[name] for name in COLUMNS}
+        for margin in margin_facts(campaign, result):
+            for bar in margin.pop("histogram"):
+                found = shared | margin | bar | {"count": None}
+                yield {name: found[name] for name in COLUMNS}
+
+
+def margin_facts(campaign: Campaign, result: Result) -> Iterator[Row]:
+    """Each question of a pair as if it had been asked alone, with rows as `histogram` has them."""
+    for part, margin in margins_of(campaign.manifest, result):
+        ends = (end for both in margin.both_intervals(result.confidence) for end in both)
+        errors = margin.privacy_error, margin.sampling_error
+        series = zip(*(each.tolist() for each in (margin.raw, margin.projected, *errors, *ends)))
+        bars = [
+            {"value": value, **dict(zip(("bin_low", "bin_high"), bin_ends(part, i)))}
+            | dict(zip(_OF_VALUE, row))
+            for i, (value, row) in enumerate(zip(part.values, series))
+        ]
+        yield {"attribute": part.name, "unit": part.unit, "histogram": bars}
 
 
 def of_result(campaign: Campaign, result: Result) -> Row:

@@ -23,6 +23,7 @@ from protocol_spec.estimation import (
     effective_devices,
     estimate_reports,
     numbers_of,
+    project_pair,
     smallest_difference,
     unevenness,
 )
@@ -200,7 +201,8 @@ def _result(
     made = evidence.estimate()
     ends, ends_of_all = made.both_intervals(CONFIDENCE)
     errors = made.privacy_error, made.sampling_error
-    arrays = (made.raw, made.projected, *errors, *ends, *ends_of_all)
+    shown = project_pair(made.raw, attribute.shape) if attribute.cross else made.projected
+    arrays = (made.raw, shown, *errors, *ends, *ends_of_all)
     series: dict[str, Any] = {n: tuple(a.tolist()) for n, a in zip(RESULT_SERIES, arrays)}
     return replace(
         withheld,

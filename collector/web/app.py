@@ -354,6 +354,7 @@ def _round(pages: Pages, words: dict[str, str], query: Query, file_format: str) 
         others=others,
         every=every,
         bars=charts.both_bars(data[0]),
+        pair=charts.pair_table(data[0]),
         caveat=MECHANISMS[data[0]["reporting"]].analysis.caveat,
         which=number,
         sealed=sealed,

@@ -81,7 +81,7 @@ def _sources(settings: Settings, members: list[Membership]) -> Iterator[Finding]
     except AllomfreeError as error:
         yield Finding("sources", False, str(error))
         return
-    for attribute in (membership.attribute for membership in members):
+    for attribute in (part for member in members for part in member.attribute.parts):
         try:
             attribute.index_of(read(attribute.name))
             yield Finding("source", True, f"{attribute.name} gives a value of its domain")

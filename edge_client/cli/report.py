@@ -130,7 +130,7 @@ def _check_questions(names: Iterable[str], memberships: list[Membership]) -> Non
 
     The message depends on names only, never on a value.
     """
-    asked = sorted({a.name for m in memberships for a in m.manifest.attributes})
+    asked = sorted({p.name for m in memberships for a in m.manifest.attributes for p in a.parts})
     for name in names:
         if asked and name not in asked:
             near = nearest(name, asked) or f"; those are: {shown(', '.join(asked), 400)}."

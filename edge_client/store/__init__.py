@@ -29,6 +29,7 @@ from typing import Any, Final, Self
 from edge_client.errors import CampaignProblem, StorageFailure
 from edge_client.records import (
     FORGOTTEN,
+    PAIR,
     Draw,
     Fate,
     Invitation,
@@ -310,7 +311,7 @@ class Store:
                     (name, memo.value),
                 )
             if (memo is None or draw.is_new) and not membership.is_trial:
-                source, reason = membership.attribute.name, mechanism.booked_as
+                source, reason = PAIR.join(membership.sources), mechanism.booked_as
                 self.book(LedgerLine(report.drawn, name, source, mechanism.charge, reason))
             self._queue(name, draw)
 
@@ -366,10 +367,12 @@ class Store:
         return [LedgerLine(*row) for row in rows]
 
     def charged(self, source: str | None = None) -> float:
-        """What a source was charged in all campaigns, ever, with losses of unknown size (`*`);
-        without a source, what all together were charged."""
+        """What a source was charged in all campaigns, ever, alone and in pairs, with losses of
+        unknown size (`*`); without a source, what all together were charged."""
         lines = self.ledger()
-        return sum(each.epsilon for each in lines if source is None or each.source in (source, "*"))
+        return sum(
+            each.epsilon for each in lines if source is None or {source, "*"} & {*each.sources}
+        )
 
     def book(self, line: LedgerLine) -> None:
         """One more line, inside a transaction. Lines are never removed."""

@@ -70,6 +70,15 @@ test("a value beyond max_values is answered from the last memo, and so is none a
   assert.equal(new Set(lengths).size, 1);
 });
 
+test("a pair is one answer, and only the value that is missing is replaced", () => {
+  let one = joined("cars");
+  while (one.state().attribute !== 1) one = joined("cars"); // the other question is no pair
+  one.values = { model: "large" };
+  one.draw(0);
+  assert.deepEqual(Object.keys(one.state().memos), [String(1 * 4 + 3)]);
+  assert.equal(one.reads, 2);
+});
+
 test("in a trial the value is made up: nothing is read or charged", () => {
   const one = joined("plain", { change: asTrial });
   one.values = { door: "open" };

@@ -7,6 +7,7 @@ Everything works on integer counts per value, never on reports, and is vectorise
     numbers.py       differences and other weighted sums; for numeric attributes mean, distribution
                      function and quantiles, and what a result says of them
     changes.py       trends over rounds, and differences of two results
+    pairs.py         two questions answered together: table, margins, and whether they are related
     reliability.py   what intervals do not account for: liars, and devices that are silent
 """
 
@@ -14,5 +15,6 @@ from protocol_spec.estimation.changes import *
 from protocol_spec.estimation.frequencies import *
 from protocol_spec.estimation.intervals import *
 from protocol_spec.estimation.numbers import *
+from protocol_spec.estimation.pairs import *
 from protocol_spec.estimation.reliability import *
 from protocol_spec.mechanisms.base import Channel as Channel

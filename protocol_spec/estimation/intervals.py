@@ -38,11 +38,17 @@ Array = npt.NDArray[np.float64]
 def project_to_simplex(raw: npt.ArrayLike) -> Array:
     """Euclidean projection on the histograms (also called Norm-Sub), along the last axis."""
     values = np.asarray(raw, dtype=np.float64)
-    falling = -np.sort(-values, axis=-1)
-    excess = (np.cumsum(falling, axis=-1) - 1.0) / np.arange(1, values.shape[-1] + 1)
-    positive = (falling > excess).sum(axis=-1, keepdims=True)
-    projected: Array = values - np.take_along_axis(excess, positive - 1, axis=-1)
+    projected: Array = values - excess(values, 1.0)
     return np.maximum(projected, 0.0, out=projected)
+
+
+def excess(values: Array, total: Array | float) -> Array:
+    """What to take from all, along the last axis, so that their parts above zero have that sum."""
+    falling = -np.sort(-values, axis=-1)
+    of_most = (np.cumsum(falling, axis=-1) - total) / np.arange(1, values.shape[-1] + 1)
+    positive = np.maximum((falling > of_most).sum(axis=-1, keepdims=True), 1)
+    found: Array = np.take_along_axis(of_most, positive - 1, axis=-1)
+    return found
 
 
 def within_one(raw: Array) -> Array:

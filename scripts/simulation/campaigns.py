@@ -489,7 +489,11 @@ def real_agents(
     manifest, broker = live.campaign.manifest, live.collector.broker_url
     devices = people.holdings(seed).tolist()
     readings = {
-        device: {a.name: reading(a, place) for a, place in zip(manifest.attributes, places)}
+        device: {
+            part.name: reading(part, int(at))
+            for a, place in zip(manifest.attributes, places)
+            for part, at in zip(a.parts, np.unravel_index(place, a.shape))
+        }
         for device, places in enumerate(devices)
     }
     root = live.collector.data / "devices"

@@ -155,6 +155,9 @@ def from_records(
 
 def _places(records: Any, attribute: Attribute) -> Counts:
     """The values that records hold of one attribute, by their place in it."""
+    if attribute.cross:
+        rows, columns = (_places(records, part) for part in attribute.cross)
+        return rows * attribute.cross[1].k + columns
     if attribute.name not in records:
         known = ", ".join(map(str, records)) or "none"
         raise SimulationError(
@@ -167,9 +170,11 @@ def _places(records: Any, attribute: Attribute) -> Counts:
 
 
 def _all_weights(manifest: Manifest, words: Sequence[str], seed: int, option: str) -> list[Weights]:
+    """One for each attribute; the two of a pair are independent."""
     weights: list[Weights] = []
-    alone = len(manifest.attributes) == 1
-    for index, attribute in enumerate(manifest.attributes):
+    asked = [part for attribute in manifest.attributes for part in attribute.parts]
+    alone = len(asked) == 1
+    for index, attribute in enumerate(asked):
         named = [w.partition("=")[2] for w in words if w.startswith(f"{attribute.name}=")]
         common = [w for w in words if "=" not in w]
         if len(named) > 1 or len(common) > 1:
@@ -184,7 +189,15 @@ def _all_weights(manifest: Manifest, words: Sequence[str], seed: int, option: st
             weights.append(_weights((named or common)[0], attribute, rng, alone))
         except SimulationError as error:
             raise SimulationError(f"{option} {error}") from None
-    return weights
+    parts = iter(weights)
+    return [_together([next(parts) for _ in each.parts]) for each in manifest.attributes]
+
+
+def _together(parts: Sequence[Weights]) -> Weights:
+    if len(parts) == 1:
+        return parts[0]
+    rows, columns = parts
+    return np.asarray(np.outer(rows, columns / columns.sum()).ravel(), dtype=np.float64)
 
 
 def apportion(weights: Weights, devices: int) -> Counts:

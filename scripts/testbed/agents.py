@@ -222,7 +222,7 @@ def measure_pace(manifest: Manifest, processes: int) -> Pace:
     shared = max(1.0, processes / (os.cpu_count() or 1))
     marks: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
-        read = {attribute.name: attribute.values[0] for attribute in manifest.attributes}
+        read = {p.name: p.values[0] for attribute in manifest.attributes for p in attribute.parts}
         share = Share(place, "mqtt://127.0.0.1:1", {f"device-{n}": read for n in range(TRIED)})
         for name in share.readings:
             marks.append(_now())

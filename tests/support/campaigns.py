@@ -28,6 +28,7 @@ def manifest_text(
     attributes: str = '[[attributes]]\nname = "fuel"\nquestion = "What heats your home?"\n'
     'values = ["wood", "gas", "oil", "pump"]\n',
     not_known: bool = False,
+    cross: tuple[str, ...] = (),
 ) -> str:
     """A manifest whose first round began now, unless said otherwise.
 
@@ -47,6 +48,7 @@ reporting = "{reporting}"
 eps_inf = {eps_inf}
 {"" if once else f"eps_1 = {eps_1}"}
 min_reports = {min_reports}
+{f"cross = {[*cross]}" if cross else ""}
 {f"max_values = {max_values}" if reporting == "memoized" else ""}
 [rounds]
 first = {start}

@@ -86,7 +86,9 @@ def test_a_broker_and_a_collector_count_what_counting_at_once_counts(tmp_path: P
 
 @pytest.mark.slow
 def test_real_agents_are_all_counted_in_every_round(tmp_path: Path) -> None:
-    asked = both(attributes=FUEL + NUMERIC)
+    """Also of a pair, whose two sources each agent reads."""
+    cross = ("fuel", "heat")
+    asked = both(attributes=FUEL + NUMERIC + FUEL.replace("fuel", "second"), cross=cross)
     campaign = retimed_here(asked, period_seconds=6, lead_seconds=14)
     people = populate(campaign, ["zipf"], AGENTS, 1)
     with (
@@ -99,7 +101,7 @@ def test_real_agents_are_all_counted_in_every_round(tmp_path: Path) -> None:
         assert tally.truth[0].sum() == tally.n[0]
         assert tally.participation[2] == tally.n[0]
     truth = read_truth(tmp_path / "data", found.manifest.campaign)
-    assert set(truth or ()) == {"fuel", "heat"}
+    assert set(truth or ()) == {"second", "fuel-heat"}
 
 
 # --- chaos ---------------------------------------------------------------------------------------

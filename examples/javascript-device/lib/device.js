@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import os from "node:os";
-import { placeOf, readManifest } from "./manifest.js";
+import { joined, placeOf, readManifest } from "./manifest.js";
 import { decodeMessage, hasTag, pageOf, reportOf, tagOf, topicsOf } from "./messages.js";
 import { RECEIPT, RESEND, pause } from "./link.js";
 import { systemEntropy, uniform } from "./noise.js";
@@ -106,10 +106,11 @@ export class Device {
   #key(attribute, draws, most) {
     const { memos, lastKey } = this.#joined;
     const trial = isTrial(this.manifest); // nothing is read (M117)
-    const place = trial ? null : placeOf(attribute, this.#value(attribute.name));
-    if (place === null && lastKey !== null && most > 0) return lastKey;
-    const other = trial ? madeUpValue : uniform;
-    const key = draws.key(place ?? other(attribute.k, systemEntropy));
+    const asked = trial ? [] : (attribute.cross ?? [attribute]);
+    const places = asked.map((each) => placeOf(each, this.#value(each.name)));
+    if ((trial || places.includes(null)) && lastKey !== null && most > 0) return lastKey;
+    const whole = places.map((place, i) => place ?? uniform(asked[i].k, systemEntropy));
+    const key = draws.key(trial ? madeUpValue(attribute.k, systemEntropy) : joined(attribute, whole));
     if (most === 0 || memos[key] !== undefined || Object.keys(memos).length < most) return key;
     return lastKey;
   }

@@ -113,10 +113,9 @@ const ROUNDS = {
   drain: whole(1, 86400),
 };
 
-function attributeFields(given) {
-  const isTable = given !== null && typeof given === "object";
-  const numeric = isTable && "edges" in given;
-  const nested = isTable && "levels" in given;
+const has = (given, name) => given !== null && typeof given === "object" && name in given;
+
+function questionFields(given) {
   const distinct = (v) => new Set(v).size === v.length && v.every((s) => isText(s, 1, 100));
   const values = kind(
     (v) => Array.isArray(v) && 2 <= v.length && v.length <= MAX_VALUES && distinct(v),
@@ -125,13 +124,26 @@ function attributeFields(given) {
   return {
     name: word(NAME),
     question: text(1, 300),
-    ...(numeric ? { edges: EDGES, unit: text(0, 16), low: END, high: END } : { values }),
+    ...(has(given, "edges") ? { edges: EDGES, unit: text(0, 16), low: END, high: END } : { values }),
     changes: flag,
-    protocol: oneOf("auto", ...LONGITUDINAL, "GRR", "OUE"),
-    calibration: oneOf("exact", "paper"),
-    ...(nested ? { levels: floats(2, 32, levelsAreSound) } : {}),
   };
 }
+
+function attributeFields(given) {
+  return {
+    ...(has(given, "cross") ? { cross: CROSS } : questionFields(given)),
+    protocol: oneOf("auto", ...LONGITUDINAL, "GRR", "OUE"),
+    calibration: oneOf("exact", "paper"),
+    ...(has(given, "levels") ? { levels: floats(2, 32, levelsAreSound) } : {}),
+  };
+}
+
+/** Both questions of a pair (M123): each as it would be alone, without noise of its own. */
+const CROSS = {
+  check: (v) => Array.isArray(v) && v.length === 2,
+  why: "not two questions",
+  wire: (v) => v.map((each, i) => read(`cross[${i}]`, questionFields(each), each)),
+};
 
 const levelsAreSound = (levels) => rising(levels) && levels.every((e) => 1e-9 <= e && e <= 20);
 
@@ -165,10 +177,8 @@ function checkTogether(m) {
   if (end > MAX_INSTANT) refuse("rounds.count", "the last round is after year 9999");
   if (m.created > rounds.first) refuse("created", "after rounds.first");
   if (m.expires < end) refuse("expires", "before the last deadline");
-  const names = m.attributes.map((attribute) => attribute.name);
-  names.forEach((name, i) => {
-    if (names.indexOf(name) < i) refuse(`attributes[${i}].name`, "taken");
-  });
+  const names = m.attributes.flatMap(({ name, cross = [] }) => [name, ...cross.map((p) => p.name)]);
+  if (new Set(names).size < names.length) refuse("attributes", "a name is taken");
   if (m.max_values > Math.max(...m.attributes.map((a) => a.k))) refuse("max_values", "too many");
   checkWay(m);
   m.attributes.forEach((attribute, i) => checkAttribute(m, attribute, `attributes[${i}]`));
@@ -213,7 +223,12 @@ function checkAttribute(m, attribute, path) {
   }
 }
 
-function checkEnds({ edges, low, high }, path) {
+function checkEnds({ edges, low, high, cross, name }, path) {
+  if (cross) {
+    if (!NAME.test(name)) refuse(`${path}.cross`, "names too long");
+    cross.forEach((part, i) => checkEnds(part, `${path}.cross[${i}]`));
+    return;
+  }
   if (low != null && !(edges[0] === -Infinity && low < edges[1])) refuse(`${path}.low`, "misplaced");
   if (high != null && !(edges.at(-1) === Infinity && high > edges.at(-2))) {
     refuse(`${path}.high`, "misplaced");
@@ -254,6 +269,12 @@ function completed(given, bytes) {
 /** k, and the place of everything else where there is one (M60). */
 function withDomain(attribute) {
   const { edges, values } = attribute;
+  if (attribute.cross) {
+    const cross = attribute.cross.map(withDomain);
+    const name = cross.map((part) => part.name).join("-");
+    const question = cross.map((part) => part.question).join(" ");
+    return { ...attribute, cross, name, question, k: cross[0].k * cross[1].k };
+  }
   const endless = edges !== undefined && edges[0] === -Infinity && edges.at(-1) === Infinity;
   const bins = edges === undefined ? 0 : edges.length - 1;
   const k = edges === undefined ? values.length : bins + (endless ? 0 : 1);
@@ -283,8 +304,13 @@ function asNumber(value) {
   return typeof value === "string" && NUMBER.test(value) ? Number(value) : NaN;
 }
 
+/** The index of a pair from those of its values (M124); of other questions, the index itself. */
+export const joined = ({ cross }, [first, second]) =>
+  cross ? first * cross[1].k + second : first;
+
 /** The index of a value (M9, M60), or null for what is no number, with bins from -inf to inf. */
 export function placeOf(attribute, value) {
+  if (attribute.cross) return joined(attribute, attribute.cross.map((p, i) => placeOf(p, value[i])));
   const { edges, values, otherwise } = attribute;
   if (edges === undefined) {
     const found = ["string", "number", "boolean"].includes(typeof value)

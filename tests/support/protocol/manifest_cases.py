@@ -102,6 +102,12 @@ def numeric(name: str, edges: list[float], *levels: float, **more: Any) -> Docum
 _DOOR = {**named("door", ["open", "closed", NOT_KNOWN]), "question": "Is the door open?"}
 
 
+def crossed(first: Document, second: Document, *levels: float, **more: Any) -> Document:
+    noise = {"protocol": "auto", "calibration": "exact", **more}
+    parts = [{n: v for n, v in part.items() if n not in noise} for part in (first, second)]
+    return {"cross": parts, **noise, **({"levels": list(levels)} if levels else {})}
+
+
 def _asked(question: str, attribute: Document) -> Document:
     return {**attribute, "question": question}
 
@@ -234,6 +240,35 @@ STEPS = document(
     eps_inf=2.0,
     eps_1=0.6,
 )
+CARS_TOML = _toml(
+    "cars",
+    'cross = ["model", "age"]\neps_inf = 2\neps_1 = 0.6',
+    """\
+[[attributes]]
+name = "age"
+question = "Which age?"
+edges = [0, 10, 20, 30]
+
+"""
+    + _HALVES_TOML
+    + """
+[[attributes]]
+name = "model"
+question = "Which model?"
+values = ["small", "large"]
+""",
+)
+CARS = document(
+    [
+        _HALF,
+        crossed(
+            named("model", ["small", "large", NOT_KNOWN]), numeric("age", [0.0, 10.0, 20.0, 30.0])
+        ),
+    ],
+    slug="cars",
+    eps_inf=2.0,
+    eps_1=0.6,
+)
 
 FLEET_TOML = f"""\
 format = 1
@@ -357,6 +392,7 @@ GOOD = (
     GoodManifest("rare", RARE_TOML, RARE),
     GoodManifest("cells", CELLS_TOML, CELLS),
     GoodManifest("steps", STEPS_TOML, STEPS),
+    GoodManifest("cars", CARS_TOML, CARS),
 )
 BY_NAME = {case.name: case.document for case in GOOD}
 
@@ -459,6 +495,16 @@ def refused() -> Iterator[tuple[str, str, bytes]]:
         ("plain", "eps_inf", 1, WHOLE),  # in place of 1.0
         ("plain", "rounds.first", 253402300799, "rounds.count"),
     ]
+    faults += [
+        ("cars", "attributes[1].cross[0].name", name, field)
+        for name, field in (
+            ("age", "attributes[1].name"),
+            ("half", "attributes[1].name"),
+            ("m" * 29, "attributes[1].cross"),
+        )
+    ]
+    many = [f"m{i}" for i in range(1025)]
+    faults += [("cars", "attributes[1].cross[0].values", many, "attributes[1].cross")]
     for name, path, value, field in faults:
         shown = "absent" if value is ... else repr(value)[:40]
         yield f"{name}: {path} {shown}", field, packed(changed(BY_NAME[name], path, value))
@@ -525,4 +571,11 @@ _OF_MECHANISMS: tuple[tuple[str, str, Any], ...] = (
     ("tour", "attributes[3].high", INF),
     ("steps", "attributes[1].levels", [0.6, *(1 + i / 99 for i in range(31)), 2.0]),
     ("steps", "attributes[2].calibration", "paper"),
+    ("cars", "attributes[1].cross", 7),
+    ("cars", "attributes[1].cross", CARS["attributes"][1]["cross"][:1]),
+    ("cars", "attributes[1].cross", [*CARS["attributes"][1]["cross"], _HALF]),
+    ("cars", "attributes[1].cross[0].name", "Model"),
+    ("cars", "attributes[1].cross[1].edges", [0.0, 1.0]),
+    ("cars", "attributes[1].cross[1].protocol", "auto"),
+    ("cars", "attributes[1].name", "model-age"),
 )

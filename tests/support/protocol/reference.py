@@ -389,6 +389,8 @@ def code(digest: bytes, device: str, k: int) -> list[int]:
 
 def domain_size(attribute: dict[str, Any]) -> int:
     """k of an attribute as it stands on the wire."""
+    if "cross" in attribute:
+        return math.prod(map(domain_size, attribute["cross"]))
     if "values" in attribute:
         return len(attribute["values"])
     ends = attribute["edges"][0], attribute["edges"][-1]

@@ -228,9 +228,18 @@ def _domains() -> Iterator[Entry]:
         attribute = CAMPAIGNS[name]["attributes"][index]
         places = [[value, _place(attribute, value)] for value in _VALUES]
         yield {"manifest": name, "attribute": index, "places": places}
+    pair = CAMPAIGNS["cars"]["attributes"][1]
+    both = [["small", 12], ["vast", 30], ["large", 29.5], ["large", "a lot"], [None, None]]
+    places = [[value, _place(pair, value)] for value in both]
+    yield {"manifest": "cars", "attribute": 1, "places": places}
 
 
 def _place(attribute: Entry, value: Any) -> int | None:
+    if "cross" in attribute:
+        row, column = map(_place, attribute["cross"], value)
+        assert row is not None
+        assert column is not None
+        return row * domain_size(attribute["cross"][1]) + column
     if "values" in attribute:
         values: list[str] = attribute["values"]
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -522,7 +531,8 @@ def _attribute_sizes(found: Mapping[str, Any]) -> Iterator[tuple[str, int, str, 
     for attribute in found["attributes"]:
         k, protocol = domain_size(attribute), runs(found, attribute)
         size = wire.answer_bytes(found["reporting"], protocol, k)
-        yield attribute["name"], k, protocol, size
+        names = [part["name"] for part in attribute.get("cross", [attribute])]
+        yield "-".join(names), k, protocol, size
 
 
 def messages_document() -> Entry:

@@ -207,6 +207,45 @@ def test_the_memo_itself_never_leaves(joined: Joined) -> None:
     assert not any(memos_of(agent)[3].body in payload for payload in payloads)
 
 
+# --- pairs (M130, M132) ---------------------------------------------------------------------------
+
+PAIR = {"attributes": FUEL + ROOM, "cross": ("fuel", "room")}  # 4 values and 3
+
+
+def readings(**values: object) -> ReadValue:
+    """Each source by its name; without one it fails."""
+    return values.__getitem__
+
+
+def test_a_pair_is_one_answer_and_charged_to_both_sources(joined: Joined) -> None:
+    agent = joined(daily(**PAIR), policy=Policy(lifetime_budget=3.0))
+    for _ in range(2):
+        assert isinstance(agent.draw(only(agent), readings(fuel="gas", room=21.5)), Queued | str)
+    assert list(memos_of(agent)) == [1 * 3 + 1]
+    assert ledger_of(agent) == [2.0]
+    assert [agent.store.charged(s) for s in ("fuel", "room", "colour", None)] == [2.0, 2.0, 0, 2.0]
+    for alone in (FUEL, ROOM):
+        with pytest.raises(PolicyRefusal, match=r"needs 2 more of source '(fuel|room)'"):
+            agree(agent, daily(slug="alone", attributes=alone))
+
+
+def test_who_withholds_a_source_withholds_its_pairs(joined: Joined) -> None:
+    agent = joined(policy=Policy(sources=("fuel", "fuel-*")))
+    with pytest.raises(PolicyRefusal, match="may ask for 'room', not allowed"):
+        agree(agent, daily(**PAIR))
+
+
+def test_of_a_pair_only_the_value_that_is_missing_is_replaced(joined: Joined) -> None:
+    """The first time by what stands for it; then the memo used last goes on."""
+    agent = joined(daily(**PAIR, max_values=3))
+    agent.draw(only(agent), readings(fuel="gas"))
+    assert list(memos_of(agent)) == [1 * 3 + 2]
+    assert isinstance(agent.clock, FakeClock)
+    agent.clock.pass_time(DAY)
+    agent.draw(only(agent), readings(room=20.5))
+    assert {key: memo.reports for key, memo in memos_of(agent).items()} == {1 * 3 + 2: 2}
+
+
 # --- every mechanism ------------------------------------------------------------------------------
 
 

@@ -215,7 +215,7 @@ def foreign(manifest: Manifest) -> Iterator[str]:
     """What is not ours to translate: the campaign's own words, names and commands."""
     own = [manifest.title, manifest.purpose, manifest.owner, manifest.contact]
     own += [manifest.campaign, manifest.digest.hex()]
-    for attribute in manifest.attributes:
+    for attribute in (q for each in manifest.attributes for q in (each, *each.cross)):
         own += [attribute.question, *attribute.values, attribute.name]
     yield from (re.escape(text) for text in sorted(own, key=len, reverse=True))
     yield from (r"allomfree-edge \w+", r"`[\w -]+`", r"mqtts?://[\w.:]+", r"\b(L-)?[A-Z]{3,6}\b")
@@ -231,14 +231,25 @@ def words_left(text: str, manifest: Manifest) -> list[str]:
     return re.findall(r"[A-Za-z]{2,}", text)
 
 
-@pytest.mark.parametrize("attributes", [FUEL, FUEL + "changes = true\n" + ROOM])
+@pytest.mark.parametrize(
+    ("attributes", "cross"),
+    [(FUEL, ()), (FUEL + "changes = true\n" + ROOM, ()), (FUEL + ROOM, ("fuel", "room"))],
+)
 @pytest.mark.parametrize("reporting", MECHANISMS)
 @pytest.mark.parametrize("drawn", [0, 2])
 def test_all_that_is_shown_is_translated(
-    joined: Joined, state: Path, clock: FakeClock, reporting: Reporting, attributes: str, drawn: int
+    joined: Joined,
+    state: Path,
+    clock: FakeClock,
+    reporting: Reporting,
+    attributes: str,
+    cross: tuple[str, ...],
+    drawn: int,
 ) -> None:
     """Whatever the mechanism: the invitation, the joining, the statement and the page."""
-    asked = daily(reporting=reporting, attributes=attributes, count=8, each=8, max_values=1)
+    asked = daily(
+        reporting=reporting, attributes=attributes, cross=cross, count=8, each=8, max_values=1
+    )
     agent = joined(asked)
     draw_rounds(agent, drawn)
     member = only(agent)

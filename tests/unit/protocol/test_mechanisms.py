@@ -156,6 +156,7 @@ def test_the_price_of_a_life() -> None:
         "rare": 0.1,
         "cells": 2 * 2.0,
         "steps": 2.0,
+        "cars": 2.0,
     }
 
 

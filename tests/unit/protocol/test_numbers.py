@@ -31,11 +31,16 @@ from protocol_spec.estimation import (
     difference,
     estimate,
     estimate_pooled,
+    margins,
     mean,
     median,
     midpoints,
     numbers_of,
+    project_pair,
+    project_to_simplex,
     quantile,
+    relation,
+    shift_to_one,
     smallest_difference,
     true_mean,
 )
@@ -445,3 +450,54 @@ def test_numbers_without_ends() -> None:
     assert stated.mean == pytest.approx(float(PARTIAL @ [5.0, 15.0, 30.0, 60.0, 90.0]))
     assert stated.mean_bias == pytest.approx(PARTIAL @ [5, 5, 10, 20, 10], 1e-3)
     assert (stated.cdf, stated.quantiles) == (without.cdf, without.quantiles)
+
+
+# --- pairs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
+def test_the_error_of_a_margin_is_that_of_a_sum_of_cells(protocol: str) -> None:
+    """The same as of a weighted sum, whose error is exact; so are differences of margins."""
+    c = as_drawn(calibrate(protocol, k=6, eps_inf=2.0, eps_1=0.6))
+    counts = [9_000, 3_000, 4_000, 3_500, 2_500, 4_000]
+    made = estimate_pooled(counts, [1, 3], [5_000, 9_000], c, weights="reports")
+    made = replace(made, raw=made.projected)  # where all three say the same of f
+    for axis, margin in zip((1, 0), margins(made, (2, 3))):
+        for i, share in enumerate(margin.raw):
+            weights = np.zeros((2, 3))
+            weights[(i, slice(None)) if axis else (slice(None), i)] = 1.0
+            found = contrast(made, weights.ravel())
+            assert found.value == pytest.approx(share)
+            variance = float(margin.moments.variance(np.asarray(share)))
+            assert variance == pytest.approx(found.standard_error() ** 2, rel=1e-9)
+        apart = contrast(made, (np.eye(2)[0] - np.eye(2)[1]).repeat(3)) if axis else None
+        if apart is not None:
+            both = contrast(margin, [1.0, -1.0])
+            assert both.privacy_variance == pytest.approx(apart.privacy_variance, rel=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (4, 4), (2, 40)])
+def test_the_table_is_the_nearest_one_with_the_nearest_margins(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(7)
+    raw = rng.normal(1.0 / np.prod(shape), 0.1, shape)
+    table = project_pair(raw.ravel(), shape).reshape(shape)
+    assert (table >= 0.0).all()
+    shifted = shift_to_one(raw.ravel()).reshape(shape)
+    for axis in (0, 1):
+        wanted = project_to_simplex(shifted.sum(axis=axis))
+        assert table.sum(axis=axis) == pytest.approx(wanted, abs=1e-9)
+    for _ in range(200):  # no other table with these margins is nearer
+        (a, b), (c, d) = (rng.choice(n, 2, replace=False) for n in shape)
+        moved, by = table.copy(), min(table[a, d], table[b, c], rng.random() / 10)
+        moved[[a, b], [c, d]] += by
+        moved[[a, b], [d, c]] -= by
+        assert np.linalg.norm(moved - raw) >= np.linalg.norm(table - raw) - 1e-9
+
+
+def test_a_relation_is_between_two_questions_with_at_least_two_values() -> None:
+    made = estimate([40, 10, 10, 40], 100, as_drawn(calibrate("L-GRR", k=4, eps_inf=4, eps_1=3)))
+    assert relation(made, (2, 2)) == relation(made, (2, 2))
+    assert relation(made, (2, 2)).shown
+    for shape in ((1, 4), (2, 3)):
+        with pytest.raises(ParameterError, match="two questions"):
+            relation(made, shape)
