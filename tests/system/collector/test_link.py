@@ -10,13 +10,13 @@ from contextlib import ExitStack
 import pytest
 
 from collector.links import Link, Message, Source, Will
-from collector.links.mqtt import PahoLink, Subscription
+from collector.links.mqtt import PahoLink, Subscription, filters
 from collector.links.stream import StreamConnector
 from collector.settings import StreamAddress
 from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
 from protocol_spec.programs.settings import BrokerUnreachable, Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
-from protocol_spec.topics import from_all_devices, from_device
+from protocol_spec.topics import from_device
 from testbed.brokers import Broker, Nats, publish
 from tests.support.brokers import SharedBrokers
 from tests.support.network import Peer, Proxy, Wire, paho
@@ -231,7 +231,8 @@ def test_requests_push_no_reports_behind_on_nats(shared_brokers: SharedBrokers, 
     kinds = from_device("someone", root, "heat-0123abcd")
     with ground.stack:
         link = ground.connect(random_client_id("listener"), persistent=False)
-        subscribe(link, from_all_devices(root))
+        for wanted in filters(root, shared=False):
+            subscribe(link, wanted)
         nats = shared_brokers.get("nats")
         publish(nats.url, [(kind, b"x") for kind in kinds for _ in range(most)])
         held = receive(link, most)

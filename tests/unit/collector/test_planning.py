@@ -11,6 +11,7 @@ import pytest
 from collector.planning import POOLED_ROUNDS, AttributePlan, Case, plan_budget, plan_manifest
 from protocol_spec import Attribute, ParameterError, Reporting, calibrate, calibrate_once
 from protocol_spec.estimation import critical_value
+from protocol_spec.estimation.reliability import lie_shift
 from protocol_spec.mechanisms import Budget, Once
 from tests.support.collector import three_questions
 
@@ -83,10 +84,13 @@ def test_answering_one_question_beats_answering_all(protocol: str) -> None:
 
 
 def test_a_manifest_is_planned_with_its_own_budget_and_protocols() -> None:
-    planned = plan_manifest(three_questions(), n=3500, f=0.2, precision=None)
+    asked = three_questions()
+    planned = plan_manifest(asked, n=3500, f=0.2, precision=None)
     assert [a.name for a in planned.attributes] == ["fuel", "town", "colour"]
     assert [a.protocol for a in planned.attributes] == ["L-GRR", "L-GRR", "L-OSUE"]
     assert (planned.eps_inf, planned.eps_1, planned.receipt_pages) == (2.0, 0.6, 14)
+    for found, mechanism in zip(planned.attributes, asked.mechanisms):
+        assert found.lie_shift == lie_shift(mechanism.channels, 0.01)
     both = [calibrate(p, k=8, eps_inf=2.0, eps_1=0.6).variance(1) for p in ("L-GRR", "L-OSUE")]
     (chosen,), (named,) = plan(attribute(8)), plan(attribute(8, "L-SUE"))
     assert chosen.why == f"variance of one answer: L-GRR {both[0]:.4g}, L-OSUE {both[1]:.4g}"

@@ -504,6 +504,7 @@ def test_errors_name_what_is_missing_and_what_there_is(
 
 
 QUESTION = '"attributes": [{"name": "b"}]'
+TOO_LARGE = f'{{"histogram": [{{"value": "x", "raw": {10**400}}}]}}'
 
 
 @pytest.mark.parametrize(
@@ -518,6 +519,7 @@ QUESTION = '"attributes": [{"name": "b"}]'
         f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": [{{"last": 60000}}]}}',
         f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": [], "pooled": {"[" * 9000}',
         f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": {"[" * 900}{"]" * 900}}}',
+        f'{{"campaigns": [{{"campaign": "a"}}], {QUESTION}, "rounds": [], "pooled": {TOO_LARGE}}}',
     ],
 )
 def test_a_page_that_is_none_is_refused_after_few_requests(content: str) -> None:

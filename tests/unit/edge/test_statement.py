@@ -32,6 +32,7 @@ from edge_client.page import (
     BASE,
     LEFT,
     MARK,
+    PATIENCE_SECONDS,
     POLICY,
     RIGHT,
     TOP,
@@ -544,7 +545,7 @@ def test_silent_connections_keep_nobody_out() -> None:
                 with suppress(OSError):
                     one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
             assert fetch(server.server_port, f"/{server.token}/")[:2] == (200, PAGE)
-            silent[0].settimeout(20)
+            silent[0].settimeout(PATIENCE_SECONDS / 2)  # sooner than by itself
             assert silent[0].recv(10) == b""
         finally:
             for one in silent:

@@ -471,6 +471,25 @@ def test_bytes_that_are_not_tls_end_the_connection(contexts: Contexts) -> None:
                 fill_until(sock, 1)
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_only_a_session_that_nobody_saw_is_resumed(files: Files, version: ssl.TLSVersion) -> None:
+    """That of TLS 1.2 passes in plain text, and would show which connections are one device's."""
+    client = ssl.create_default_context(cafile=str(Path(files.directory) / "ca.pem"))
+    client.maximum_version = version
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(server_context(files).wrap_socket, there, server_side=True)
+        here.setblocking(False)
+        tls = Tls(client, "127.0.0.1")
+        tls.agree(here, 20)
+        with accepting.result(20) as peer:
+            peer.sendall(b"x")
+            here.settimeout(20)
+            while not tls.opened(here.recv(RECORD_BYTES)):
+                pass  # only the session, so far
+        assert (tls.session is not None) == (version is ssl.TLSVersion.TLSv1_3)
+
+
 def test_both_sides_see_that_a_certificate_is_not_trusted(contexts: Contexts) -> None:
     client, server = contexts
     here, there = socket.socketpair()

@@ -26,6 +26,7 @@ from collector.web import app, live, server
 from collector.web.live import LIMITS, Limits
 from collector.web.process import FILE, VARIABLE
 from protocol_spec import report_odds
+from protocol_spec.estimation.reliability import lie_shift, share_for_shift
 from tests.support.campaigns import manifest_text
 from tests.support.collector import (
     ATTRIBUTES,
@@ -460,7 +461,9 @@ def test_what_honest_devices_hardly_send_is_marked_everywhere(own: Own, cli: Cli
     assert f"careful: {warning}" in printed
     odd = dict(re.findall(r'implausible_results{attribute="(\w+)".*} ([\d.]+)', metrics))
     assert odd == {"fuel": "0.0", "town": "0.0", "colour": "1.0"}
-    lies = facts["lies"]
+    lies, channels = facts["lies"], own.campaign.manifest.mechanisms[COLOUR].channels
+    assert (lies["share"], lies["shift"]) == (0.01, lie_shift(channels, 0.01))
+    assert lies["share_for_error"] == share_for_shift(channels, lies["error"])
     assert f"If 1 % of the devices lied together ±{100 * lies['shift']:.1f} points" in page
     assert f"a bar could be off by {100 * lies['shift']:.1f} points; for 5 points" in printed
 

@@ -59,6 +59,7 @@ def test_plan_prints_what_it_reports_as_json(cli: Cli, file: Path) -> None:
     for mechanism in fuel["mechanisms"]:
         assert f"{'>' if mechanism['chosen'] else ' '} {mechanism['reporting']} " in text
     assert 'choose_for = "pooled": L-GRR' in text
+    assert f"off by {100 * fuel['lie_shift']:.1f} points" in text
 
 
 def test_plan_says_how_many_devices_to_state(cli: Cli, file: Path) -> None:
