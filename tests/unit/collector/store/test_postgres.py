@@ -293,6 +293,22 @@ def test_who_is_forgotten_when_its_first_round_is_sealed_stays_in_its_count(
     assert list(store.commit([candidate(campaign, 1, 1)], [])) == [Outcome.FORGOTTEN]
 
 
+def test_who_is_forgotten_after_a_round_ended_is_not_among_its_latest_reports(
+    address: StoreAddress, store: PostgresStore
+) -> None:
+    """The report is deleted with the round: nobody looks for it in a round that is being sealed."""
+    campaign = store.open_campaign(asked("nested"), FIRST)
+    body = b"\0" + campaign.manifest.mechanisms[0].counted.encode(1)
+    store.commit([candidate(campaign, d, body=body) for d in range(3)], [])
+    admin("UPDATE round SET ended = true", address)
+    (done,) = store.withdraw([(campaign.id, 1)])
+    assert done.reports == ()
+    seal(store, campaign, 0)
+    released = store.released(campaign.id, 0)
+    assert released is not None
+    assert (released.tally.n, store.heard(campaign.id)) == (2, {0: 2})
+
+
 def test_sealing_does_not_hold_up_other_rounds(address: StoreAddress, store: PostgresStore) -> None:
     """Batches of other rounds are committed while a round is made final; its own are late."""
     campaign = store.open_campaign(three_questions(), FIRST)
