@@ -14,6 +14,7 @@ from protocol_spec import Calibration, Manifest
 from simulation.devices import Fleet
 from simulation.population import Behaviour
 from tests.support.campaigns import manifest
+from tests.support.protocol.statistics import chi_square_z
 
 FIRST = 1_800_000_000
 FUEL = '[[attributes]]\nname = "fuel"\nquestion = "?"\nvalues = ["wood", "gas", "oil", "pump"]\n'
@@ -96,7 +97,7 @@ def fit_z(table: np.ndarray, expected: Mapping[Vector, float]) -> float:
     cells = [(sample[o], runs * p) for o, p in expected.items() if runs * p >= 10]
     rest = runs - sum(n for n, _ in cells), runs - math.fsum(e for _, e in cells)
     cells += [rest] if rest[1] >= 10 else []
-    return _normal(math.fsum((n - e) ** 2 / e for n, e in cells), len(cells) - 1)
+    return chi_square_z(math.fsum((n - e) ** 2 / e for n, e in cells), len(cells) - 1)
 
 
 def same_z(left: Counter[Outcome], right: Counter[Outcome]) -> float:
@@ -106,10 +107,4 @@ def same_z(left: Counter[Outcome], right: Counter[Outcome]) -> float:
     pairs += [rest] if sum(rest) >= 20 else []
     n, m = (sum(side) for side in zip(*pairs))
     chi = math.fsum((a * math.sqrt(m / n) - b * math.sqrt(n / m)) ** 2 / (a + b) for a, b in pairs)
-    return _normal(chi, len(pairs) - 1)
-
-
-def _normal(chi_square: float, freedom: int) -> float:
-    """Wilson and Hilferty's cube root."""
-    part = 2 / (9 * freedom)
-    return float(((chi_square / freedom) ** (1 / 3) - (1 - part)) / math.sqrt(part))
+    return chi_square_z(chi, len(pairs) - 1)

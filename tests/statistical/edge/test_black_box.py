@@ -29,9 +29,9 @@ import pytest
 from edge_client.agent import MakeRandomiser, own_randomiser
 from edge_client.records import Queued
 from protocol_spec import Entropy, Manifest, Mechanism, Randomiser, Reporting
-from tests.support.confidence import lower_bound, upper_bound
 from tests.support.edge import DAY, FakeClock, agree, daily, joined_agent, only, report_of
 from tests.support.harness import QUICK_DISK
+from tests.support.protocol.statistics import lower_bound, upper_bound
 
 pytestmark = pytest.mark.slow
 

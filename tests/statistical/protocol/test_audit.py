@@ -27,8 +27,8 @@ from protocol_spec.mechanisms import (
     OnceRandomiser,
 )
 from protocol_spec.randomiser import Entropy
-from tests.support.confidence import lower_bound, upper_bound
 from tests.support.protocol.entropy import seeded
+from tests.support.protocol.statistics import lower_bound, upper_bound
 
 Drawing = TypeVar("Drawing", bound=Randomiser)
 Life = Callable[[], Hashable]  # all that one device sends

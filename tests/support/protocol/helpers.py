@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-import pytest
 from hypothesis import strategies as st
 
 from protocol_spec import (
@@ -25,7 +23,6 @@ from protocol_spec import (
     decode_thresholds,
     largest_eps_1,
 )
-from tests.support import harness
 from tests.support.protocol import reference, vectors
 
 # The four unary protocols are the same under both methods.
@@ -81,27 +78,6 @@ def relative(got: float, wanted: reference.Real) -> float:
     """Relative error; absolute where the right answer is 0."""
     error = abs(reference.mp.mpf(got) - wanted)
     return float(error / abs(wanted)) if wanted else float(error)
-
-
-# --- Values worked out by others, for whoever has them beside the checkout.
-
-
-SHARED = harness.SHARED / "vectors" / "calibration.json"
-
-
-def shared(section: str) -> list[dict[str, Any]]:
-    """One section of the shared vectors; skips the test where there are none."""
-    if not SHARED.exists():
-        pytest.skip("the shared vectors are not beside this checkout")
-    entries: list[dict[str, Any]] = json.loads(SHARED.read_text(encoding="utf-8"))[section]
-    return entries
-
-
-def from_shared(entry: dict[str, Any]) -> Calibration:
-    """The calibration that an entry is about."""
-    method = "paper" if entry["protocol"].endswith("-paper") else "exact"
-    protocol = entry["protocol"].removesuffix("-paper")
-    return Budget(protocol, method, entry.get("k", 8), entry["einf"], entry["e1"]).calibrate()
 
 
 # --- The decoder of each kind of message, and the campaigns that the vectors are about.
