@@ -229,20 +229,6 @@ def adaptive(k: int, eps_inf: float, eps_1: float, method: str = "exact") -> str
     return "L-GRR" if grr.variance(1, 0.0) <= osue.variance(1, 0.0) else "L-OSUE"
 
 
-@cache
-def thresholds(
-    protocol: str, k: int, eps_inf: float, eps_1: float, method: str = "exact"
-) -> tuple[int, int, int, int]:
-    """p1, q1, p2, q2 times 2^64 at the next float64 below each epsilon: p floored, q ceiled."""
-    lower = math.nextafter(eps_inf, 0.0), math.nextafter(eps_1, 0.0)
-    m = calibrate(protocol, k, *lower, method)
-    scale = mp.mpf(2) ** 64
-    down = (int(mp.floor(p * scale)) for p in (m.p1, m.p2))
-    up = (int(mp.ceil(q * scale)) for q in (m.q1, m.q2))
-    (p1, p2), (q1, q2) = down, up
-    return p1, q1, p2, q2
-
-
 def digits(number: Real) -> str:
     """A number for the vectors: 17 significant digits, enough for any float64."""
     return str(mp.nstr(number, 17, strip_zeros=False, min_fixed=-5, max_fixed=17))
@@ -256,6 +242,7 @@ SECOND = {"GRR": "L-GRR", "OUE": "L-OSUE"}
 SCALE = 1 << 64
 
 Step = tuple[int, int]  # p and q, in units of 2^-64
+Adjust = Callable[[float], Real]
 
 
 def lower(epsilon: float) -> float:
@@ -274,8 +261,22 @@ def better_once(k: int, epsilon: float) -> str:
     return "GRR" if grr <= oue else "OUE"
 
 
-def once_thresholds(protocol: str, k: int, epsilon: float) -> Step:
-    return rounded(*first_step(protocol, k, mp.mpf(lower(epsilon))))
+@cache
+def thresholds(
+    protocol: str,
+    k: int,
+    eps_inf: float,
+    eps_1: float,
+    method: str = "exact",
+    adjusted: Adjust = lower,
+) -> list[Step]:
+    """Of RR1 and RR2, at adjusted epsilons."""
+    m = calibrate(protocol, k, adjusted(eps_inf), adjusted(eps_1), method)
+    return [rounded(m.p1, m.q1), rounded(m.p2, m.q2)]
+
+
+def once_thresholds(protocol: str, k: int, epsilon: float, adjusted: Adjust = lower) -> Step:
+    return rounded(*first_step(protocol, k, mp.mpf(adjusted(epsilon))))
 
 
 @cache
@@ -288,13 +289,13 @@ def better_pooled(k: int, eps_inf: float, eps_1: float, rounds: int, method: str
     return "L-GRR" if grr <= osue else "L-OSUE"
 
 
-def nested_thresholds(protocol: str, k: int, levels: Sequence[float]) -> list[Step]:
+def nested_thresholds(
+    protocol: str, k: int, levels: Sequence[float], adjusted: Adjust = lower
+) -> list[Step]:
     """Of the step to each level from the one above it, level 1 first."""
-    found = []
-    for level, above in pairwise(levels):
-        step = calibrate(SECOND[protocol], k, lower(above), lower(level))
-        found.append(rounded(step.p2, step.q2))
-    return [*found, once_thresholds(protocol, k, levels[-1])]
+    pairs = pairwise(levels)
+    found = [thresholds(SECOND[protocol], k, above, b, "exact", adjusted)[1] for b, above in pairs]
+    return [*found, once_thresholds(protocol, k, levels[-1], adjusted)]
 
 
 def nested_probabilities(protocol: str, k: int, levels: Sequence[float]) -> list[tuple[Real, Real]]:

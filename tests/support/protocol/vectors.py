@@ -9,9 +9,9 @@ import json
 import math
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 from tests.support.harness import ROOT
@@ -93,7 +93,7 @@ def _calibrated(protocol: str, k: int, eps_inf: float, eps_1: float, method: str
         "pooled_variance": {
             str(t): digits(mechanism.pooled_variance(1, t, 0.25)) for t in (1, 2, 10)
         },
-        "thresholds": [str(threshold) for threshold in thresholds],
+        "thresholds": [str(threshold) for step in thresholds for threshold in step],
     }
 
 
@@ -183,11 +183,11 @@ def _once() -> Iterator[Entry]:
 def _hashed() -> Iterator[Entry]:
     for eps_inf, eps_1 in BUDGETS:
         thresholds = reference.thresholds("L-GRR", 2, eps_inf, eps_1)
-        keep, again = (mp.mpf(t) / reference.SCALE for t in (thresholds[0], thresholds[2]))
+        keep, again = (mp.mpf(p) / reference.SCALE for p, _ in thresholds)
         yield {
             "eps_inf": eps_inf,
             "eps_1": eps_1,
-            "thresholds": [str(t) for t in thresholds],
+            "thresholds": [str(t) for step in thresholds for t in step],
             "ps": digits(keep * again + (1 - keep) * (1 - again)),
             "qs": "0.5",
         }
@@ -333,7 +333,7 @@ def _drawn(
     """The memo's key, the memo of a value, answers drawn from it, and what those support."""
     attribute, reporting = found["attributes"][index], found["reporting"]
     protocol, k = runs(found, attribute), domain_size(attribute)
-    steps = steps_of(found, index, reference.lower)
+    steps = steps_of(found, index)
     if reporting == "hashed":
         cells = reference.code(wire.digest_of(wire.packed(found)), device, k)
         memo = respond("GRR", 2, [cells[value]], steps[0], stream)
@@ -372,22 +372,17 @@ def runs(found: Mapping[str, Any], attribute: Entry) -> str:
     return reference.adaptive(k, eps_inf, eps_1, attribute["calibration"])
 
 
-def steps_of(found: Entry, index: int, adjusted: Callable[[float], Real]) -> list[Step]:
-    """Thresholds of each step, RR1 first (nested: level 1 first), for adjusted epsilons."""
+def steps_of(found: Entry, index: int, adjusted: reference.Adjust = reference.lower) -> list[Step]:
+    """Thresholds of each step, RR1 first (nested: level 1 first)."""
     attribute = found["attributes"][index]
     k, protocol = domain_size(attribute), runs(found, attribute)
-    eps_inf, eps_1 = adjusted(found["eps_inf"]), adjusted(found["eps_1"])
     if found["reporting"] == "once":
-        return [reference.rounded(*reference.first_step(protocol, k, mp.mpf(eps_1)))]
+        return [reference.once_thresholds(protocol, k, found["eps_1"], adjusted)]
     if found["reporting"] == "nested":
-        levels = [adjusted(level) for level in attribute["levels"]]
-        second = reference.SECOND[protocol]
-        noises = [reference.calibrate(second, k, above, low) for low, above in pairwise(levels)]
-        first = reference.first_step(protocol, k, mp.mpf(levels[-1]))
-        return [*(reference.rounded(n.p2, n.q2) for n in noises), reference.rounded(*first)]
+        return reference.nested_thresholds(protocol, k, attribute["levels"], adjusted)
     protocol, k = ("L-GRR", 2) if protocol == "LOLOHA" else (protocol, k)
-    noise = reference.calibrate(protocol, k, eps_inf, eps_1, attribute["calibration"])
-    return [reference.rounded(noise.p1, noise.q1), reference.rounded(noise.p2, noise.q2)]
+    budget = found["eps_inf"], found["eps_1"], attribute["calibration"]
+    return reference.thresholds(protocol, k, *budget, adjusted)
 
 
 # --- thresholds.json: each case is far from the limit, or exactly at one that the text names.
@@ -467,7 +462,7 @@ def _other_steps(name: str, place: int) -> Iterator[tuple[str, bool, list[Step]]
         steps[at] = step
         return steps
 
-    yield "those of M28", False, steps_of(found, place, reference.lower)
+    yield "those of M28", False, steps_of(found, place)
     nothing = (HALF, HALF) if unary else (2 * HALF // cells, 0)
     yield "nothing is told", True, [nothing] * len(sound)
     yield "no noise", False, [(TOP, 1)] * len(sound)
