@@ -94,7 +94,10 @@ class CampaignCache:
         broker may hold what was sent before the closing."""
         self._closing = closing
         still = {c.name: c for c in self.all.values() if c.id in closing}
-        self.admitted = replace(self.admitted, by_name=self.open | still, revoked=revoked)
+        taken = self.open | still
+        grouped = {c.id: c.manifest.groups for c in taken.values() if c.manifest.groups}
+        labelled = {key: self._store.labelled(groups.label) for key, groups in grouped.items()}
+        self.admitted = replace(self.admitted, by_name=taken, revoked=revoked, labelled=labelled)
 
 
 # --- leading ------------------------------------------------------------------------------------

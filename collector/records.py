@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol_spec import Manifest, Outcome
+from protocol_spec import Manifest, Mechanism, Outcome
 
 Counts = npt.NDArray[np.int64]
 NO_ROUND: Final = -1
@@ -22,7 +22,12 @@ FORGOTTEN: Final = -1  # in place of the attribute of a device that asked to be 
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign as the collector holds it."""
+    """A campaign as the collector holds it.
+
+    Reports are counted in **cells**. Where the manifest names groups, each attribute has a cell for
+    each group, numbered from the number of attributes on; else the attribute is its only cell. What
+    is said of an attribute, by its own number, is about the devices of all groups.
+    """
 
     id: int
     manifest: Manifest
@@ -32,6 +37,20 @@ class Campaign:
     @property
     def name(self) -> str:
         return self.manifest.campaign
+
+    def cells(self, attribute: int) -> list[int]:
+        """Where reports about an attribute are counted, in the order of the groups' names; a cell
+        is its own."""
+        groups, asked = self.manifest.groups, len(self.manifest.attributes)
+        if groups is None or attribute >= asked:
+            return [attribute]
+        return [attribute + asked * (1 + place) for place in range(len(groups.names))]
+
+    def attribute_of(self, cell: int) -> int:
+        return cell % len(self.manifest.attributes)
+
+    def mechanism(self, cell: int) -> Mechanism:
+        return self.manifest.mechanisms[self.attribute_of(cell)]
 
 
 class Candidate(NamedTuple):
@@ -43,7 +62,7 @@ class Candidate(NamedTuple):
     campaign: int
     round: int
     device: int
-    attribute: int
+    attribute: int  # the cell, see `Campaign`
     page: int
     tag: int
     body: bytes  # what is counted, see `store.common.count_reports`
@@ -86,6 +105,12 @@ class Tally:
 
     n: int
     counts: Counts
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.n + other.n, self.counts + other.counts)
+
+    def __sub__(self, other: Tally) -> Tally:
+        return Tally(self.n - other.n, self.counts - other.counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ randomness: they are made by the code that encodes real reports, with the random
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ def invitation_facts(
     manifest = invitation.manifest
     topics = Topics(manifest.campaign, invitation.namespace)
     return {
-        **_about(manifest),
+        **_about(manifest, invitation.labels),
         "whole_digest": invitation.whole_digest,
         "operator": manifest.operator.hex(),
         "operator_name": operator_name,
@@ -75,16 +75,17 @@ def invitation_facts(
 def campaign_facts(client: DeviceState, membership: Membership) -> Facts:
     """What left, what is queued, what it cost: for `show`."""
     manifest, spent = membership.manifest, client.store.spent(membership)
+    labels = RememberedCredentials(client.store.directory).labels(membership.broker)
     reports = [
         (row.fate, _report(membership, row)) for row in client.store.reports(membership.name)
     ]
     return {
-        **_about(manifest),
+        **_about(manifest, labels),
         "status": membership.status,
         "state": _state(membership, client.clock),
         "broker": membership.broker,
         "device": membership.device,
-        "labels": RememberedCredentials(client.store.directory).labels(membership.broker),
+        "labels": labels,
         "topic": membership.topics.report(membership.device),
         "drawn_attribute": attribute_facts(manifest, membership.attribute_index),
         "drawn_rounds": _drawn_rounds(membership),
@@ -113,7 +114,16 @@ def joined_facts(membership: Membership) -> Facts:
     }
 
 
-def _about(manifest: Manifest) -> Facts:
+def groups_facts(manifest: Manifest, labels: Mapping[str, str]) -> Facts | None:
+    """The label by which results are published, and this device's group; None without groups."""
+    groups = manifest.groups
+    if groups is None:
+        return None
+    group = groups.names[groups.number(labels.get(groups.label))]
+    return {"label": f"{groups.label} ({', '.join(groups.names)})", "group": group}
+
+
+def _about(manifest: Manifest, labels: Mapping[str, str]) -> Facts:
     """Who asks, what for, until when, and what can be seen of it."""
     rounds, trial = manifest.rounds, is_trial(manifest)
     return {
@@ -133,6 +143,7 @@ def _about(manifest: Manifest) -> Facts:
         "max_values": manifest.max_values,
         "reporting": manifest.reporting,
         "answers": how_often(manifest),
+        "groups": groups_facts(manifest, labels),
         "charge": 0.0 if trial else manifest.mechanisms[0].charge,
         "lifetime_epsilon": 0.0 if trial else manifest.lifetime_epsilon,
         "bound": bound(manifest),

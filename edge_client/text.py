@@ -169,14 +169,19 @@ def _credentials_lines(facts: Facts) -> list[str]:
 def labels_text(facts: Facts) -> str:
     """The public labels that the operator gave this device; empty if there are none."""
     labels = ", ".join(f"{name} = {value}" for name, value in facts["labels"].items())
-    sentence = message(
-        "Public labels that the operator gave this device: {labels}. Results may be shown by label."
-    )
-    return say(sentence, labels=labels) if labels else ""
+    told = [
+        say(message("Public labels that the operator gave this device: {labels}."), labels=labels)
+    ]
+    if facts["groups"]:
+        sentence = message(
+            "Results are published by {label}; this device is counted under {group}."
+        )
+        told.append(say(sentence, **facts["groups"]))
+    return " ".join(told if labels else told[1:])
 
 
 def labels_lines(facts: Facts) -> list[str]:
-    return _wrap(labels_text(facts)) if facts["labels"] else []
+    return _wrap(labels_text(facts)) if facts["labels"] or facts["groups"] else []
 
 
 def sources_text(sources: Sequence[Facts], config: Path | None) -> str:

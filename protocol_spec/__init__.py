@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 _PUBLIC: Final = {
     "accounting": "Odds Spending largest_shift lifetime_odds report_odds spending",
-    "attributes": "NOT_KNOWN Attribute",
+    "attributes": "NOT_KNOWN OTHERS Attribute Groups",
     "calibration": "ADAPTIVE Calibration Choice ChooseFor calibrate calibrate_once choose "
     "choose_for largest_eps_1",
     "encoding": "BodyFormat",

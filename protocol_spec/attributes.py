@@ -7,6 +7,7 @@ round and its silence discloses nothing about the value.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,26 @@ from protocol_spec.probabilities import Method
 
 NOT_KNOWN: Final = "none of these / not known"
 CROSS: Final = " × "  # between the two values of a pair
+OTHERS: Final = "others"  # the group of devices with another label, or none
+LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,31}")
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Results are also given by the value of a public label, such as the region, which devices
+    get from their operator when they are enrolled: one group for each of `values`, and `OTHERS`.
+    """
+
+    label: str
+    values: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return *self.values, OTHERS
+
+    def number(self, value: str | None) -> int:
+        """The place of a device's group in `names`; without a label it is one of the others."""
+        return self.values.index(value) if value in self.values else len(self.values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from protocol_spec import limits
+from protocol_spec.attributes import LABEL_VALUE, OTHERS
 from protocol_spec.errors import CONTROLS, INVISIBLE, as_toml, nearest, pattern_for
 
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*")
@@ -227,6 +228,17 @@ def _levels(value: Any) -> tuple[float, ...]:
     return levels
 
 
+def _groups(value: Any) -> tuple[str, ...]:
+    given = _listed(value, 1, limits.MAX_GROUPS, "a list of {} values of the label")
+    for item in given:
+        if not isinstance(item, str) or not LABEL_VALUE.fullmatch(item) or item == OTHERS:
+            remedy = "1 to 32 letters, digits, spaces, . _ and -"
+            raise Wrong(f'{as_toml(item)} is none: {remedy}, and not "{OTHERS}"')
+    if len(set(given)) < len(given):
+        raise Wrong("must not repeat a value")
+    return tuple(given)
+
+
 _VALUE: Final = text(limits.MAX_VALUE_LENGTH)
 EPSILON: Final = number(limits.MIN_EPSILON, limits.MAX_EPS_INF)
 FINITE: Final = Kind("finite", _finite)
@@ -237,4 +249,5 @@ TABLES: Final = Kind("tables", _tables, 1, limits.MAX_ATTRIBUTES)
 PAIR: Final = Kind("cross", _two_tables, 2, 2)
 VALUES: Final = Kind("values", _values, limits.MIN_VALUES, limits.MAX_VALUES, _VALUE)
 EDGES: Final = Kind("edges", _edges, limits.MIN_VALUES + 1, limits.MAX_VALUES + 1)
+GROUPS: Final = Kind("groups", _groups, 1, limits.MAX_GROUPS)
 LEVELS: Final = Kind("levels", _levels, limits.MIN_LEVELS, limits.MAX_LEVELS, EPSILON)

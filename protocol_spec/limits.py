@@ -12,6 +12,7 @@ from typing import Final
 MAX_ATTRIBUTES: Final = 128
 MIN_VALUES: Final = 2
 MAX_VALUES: Final = 4096
+MAX_GROUPS: Final = 32  # that are named; all other devices are one more
 MAX_ROUNDS: Final = 65_536
 MAX_RECEIPT_PAGES: Final = 65_536
 MAX_MIN_REPORTS: Final = 10**12

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol_spec import fields as kinds
 from protocol_spec import limits
-from protocol_spec.attributes import NOT_KNOWN, Attribute, bin_labels, paired
+from protocol_spec.attributes import NOT_KNOWN, Attribute, Groups, bin_labels, paired
 from protocol_spec.calibration import READINGS, Calibration, ChooseFor
 from protocol_spec.encoding import BodyFormat, Undecodable, pack, unpack
 from protocol_spec.errors import (
@@ -73,6 +73,7 @@ class Fields(NamedTuple):
     manifest: Mapping[str, Field]
     rounds: Mapping[str, Field]
     attribute: Mapping[str, Field]
+    groups: Mapping[str, Field]
 
 
 DEFAULT_ROUNDS: Final = 90
@@ -83,7 +84,8 @@ _SLUG: Final = f"use 1 to {limits.MAX_SLUG_LENGTH} of a-z, 0-9 and inner hyphens
 _NAME: Final = f"use a-z first, then up to {limits.MAX_NAME_LENGTH - 1} of a-z, 0-9, _ and -"
 
 # `created`, `expires`, `grace`, `eps_1` (once), `receipt_pages`, `each`, `changes` and `levels`
-# have defaults that follow from other fields. An analyst may also leave out what `_completed` adds.
+# have defaults that follow from other fields; without `groups` there are none. An analyst may also
+# leave out what `_completed` adds.
 FIELDS: Final = Fields(
     manifest={
         "format": Field(kinds.constant(1)),
@@ -106,6 +108,7 @@ FIELDS: Final = Fields(
         "operator": Field(kinds.KEY, b""),
         "rounds": Field(kinds.TABLE),
         "attributes": Field(kinds.TABLES),
+        "groups": Field(kinds.TABLE, None),
     },
     rounds={
         "first": Field(kinds.instant(or_now=True)),
@@ -128,6 +131,10 @@ FIELDS: Final = Fields(
         "protocol": Field(kinds.one_of("auto", *_NAMED), "auto"),
         "calibration": Field(kinds.one_of(*METHODS), "exact"),
         "levels": Field(kinds.LEVELS, ()),
+    },
+    groups={
+        "label": Field(kinds.name(ATTRIBUTE, _NAME)),
+        "values": Field(kinds.GROUPS),
     },
 )
 
@@ -160,6 +167,7 @@ class Manifest:
     operator: bytes
     rounds: Schedule
     attributes: tuple[Attribute, ...]
+    groups: Groups | None = None
 
     @classmethod
     def from_toml(cls, text: str, *, now: int | None = None) -> Manifest:
@@ -215,6 +223,10 @@ class Manifest:
         document: dict[str, Any] = {name: getattr(self, name) for name in FIELDS.manifest}
         document["rounds"] = {name: getattr(self.rounds, name) for name in FIELDS.rounds}
         document["attributes"] = [_written(attribute) for attribute in self.attributes]
+        if self.groups is None:
+            del document["groups"]
+        else:
+            document["groups"] = {name: getattr(self.groups, name) for name in FIELDS.groups}
         return pack(document)
 
     @cached_property
@@ -336,7 +348,7 @@ def read_fields(
         top.read("format")
         if problems:  # what the other fields of another format are is not known
             raise ManifestError(problems)
-    derived = ("eps_1", "receipt_pages", "created", "expires", "rounds", "attributes")
+    derived = ("eps_1", "receipt_pages", "created", "expires", "rounds", "attributes", "groups")
     fields = {name: top.read(name) for name in FIELDS.manifest if name not in derived}
     rules = MECHANISMS[fields["reporting"]].rules
     rounds = fields["rounds"] = _rounds(top, draws_rounds=rules.draws_rounds)
@@ -352,6 +364,11 @@ def read_fields(
     fields["eps_1"] = top.read("eps_1", share)
     fields["receipt_pages"] = top.read("receipt_pages", pages)
     fields["attributes"] = tuple(_questions(top, authored))
+    given = top.read("groups")
+    if isinstance(given, Mapping):
+        table = top.inner(FIELDS.groups, given, "groups.")
+        fields["groups"] = Groups(table.read("label"), table.read("values"))
+        table.finish()
     fields["created"] = top.read("created", rounds.first if rounds else None)
     fields["expires"] = top.read("expires", rounds.end if rounds else None)
     top.finish()
@@ -421,6 +438,7 @@ _TABLES: Final = {
         "before [rounds] and [[attributes]]",
     ),
     "rounds": ("of [rounds]", FIELDS.rounds, "below [rounds]"),
+    "groups": ("of [groups]", FIELDS.groups, "below [groups]"),
     "attributes": (
         "of [[attributes]]",
         dict.fromkeys(({*FIELDS.attribute} - {"cross"}) | {"otherwise"}),

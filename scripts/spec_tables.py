@@ -271,6 +271,7 @@ LIMITS = {
     "MAX_BODY_BYTES": "body of a report, bytes",
     "MAX_ATTRIBUTES": "attributes of a campaign",
     "MAX_VALUES": "values of an attribute",
+    "MAX_GROUPS": "values in `groups`",
     "MAX_ROUNDS": "rounds of a campaign",
     "MAX_RECEIPT_PAGES": "receipt pages of a campaign",
     "MAX_LEVELS": "levels of nested reports",
@@ -356,6 +357,9 @@ def in_words(kind: Kind) -> tuple[str, str]:  # noqa: PLR0911 - one for each kin
             return "array of text", f"{span} distinct, {each} each"
         case "edges":
             return "array of float", span
+        case "groups":
+            bounds = "1 to 32 letters, digits or ` . _ -` each, a letter or digit first"
+            return "array of str", f"{span} distinct, {bounds}"
         case "text" | "int" | "duration" | "instant" | "float":
             return kind.name, span
     raise TypeError(f"no words for {kind!r}")
@@ -365,6 +369,7 @@ def _manifest_fields() -> dict[str, manifest.Field]:
     """Every field in the order of the wire, those of inner maps in their place."""
     known = manifest.FIELDS
     inner = {"rounds": ("rounds.", known.rounds), "attributes": ("attributes[].", known.attribute)}
+    inner["groups"] = ("groups.", known.groups)
     found: dict[str, manifest.Field] = {}
     for name, field in known.manifest.items():
         if name in inner:

@@ -36,6 +36,7 @@ from collector.data_dir import existing_store, make_private, open_store, read_st
 from collector.errors import CollectorError
 from collector.health import examine, fingerprint
 from collector.settings import Settings
+from collector.store import Store
 from protocol_spec import is_trial
 from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.invitation import check_labels, read_invitation
@@ -309,6 +310,8 @@ def enrol(
         configured = BrokerDirectory.load(path)
         if settings.home_assistant is not None:
             configured.change_plan(home_assistant=settings.home_assistant or None)
+        if given:  # before the device can report: its group in a campaign never changes
+            _keep_labels(settings, wanted, given)
         files = configured.enrol(wanted, campaign=invited, labels=given)
         readers = configured.enrol_readers(wanted_readers) if wanted_readers else {}
     facts = {
@@ -336,6 +339,20 @@ def _labels(given: Iterable[str]) -> dict[str, str]:
         return check_labels(dict(pairs))
     except SettingsError as error:
         raise SettingsError(f"--label: {error}. Nothing was enrolled") from None
+
+
+def _keep_labels(settings: Settings, names: Iterable[str], labels: Mapping[str, str]) -> None:
+    """For the collector, which groups results by them. A name keeps the labels it first got."""
+    with closing(_own_store(settings)) as store:
+        known = {label: store.labelled(label) for label in labels}
+        for name in names:
+            for label, value in labels.items():
+                if known[label].get(name, value) != value:
+                    raise SettingsError(
+                        f"{name} was enrolled before with {label}={known[label][name]}, which "
+                        "stays so; nothing was enrolled. Choose another name"
+                    )
+        store.label(names, labels)
 
 
 def _invited_to(settings: Settings, campaign: str | None) -> str:
@@ -453,19 +470,21 @@ def revoke(settings: Settings, device: str, undo: bool, as_json: bool) -> None:
 
 
 def _refuse_reports(settings: Settings, device: str, *, undo: bool) -> bool:
-    """Whether that is a change.
-
-    Where a broker was configured, the directory is a collector's, though it may not have run yet.
-    """
-    ours = settings.store is None and BrokerDirectory.exists(settings.data_dir / "broker")
-    opened = (open_store if ours else existing_store)(settings.data_dir, settings.store)
-    with closing(opened) as store:
+    """Whether that is a change."""
+    with closing(_own_store(settings)) as store:
         before = device in store.revoked()
         if undo:
             store.reinstate(device)
         else:
             store.revoke(device, int(time.time()))
     return before == undo
+
+
+def _own_store(settings: Settings) -> Store:
+    """Where a broker was configured, the directory is a collector's, though it may not have run
+    yet."""
+    ours = settings.store is None and BrokerDirectory.exists(settings.data_dir / "broker")
+    return (open_store if ours else existing_store)(settings.data_dir, settings.store)
 
 
 def _revoked_text(facts: Facts) -> str:

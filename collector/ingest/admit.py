@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import repeat
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -40,17 +41,21 @@ from protocol_spec.topics import parse_from_device, report_root, split_report
 class OpenCampaigns:
     """What admission knows: campaigns by name, revoked devices, the key, the namespace.
 
-    A closed campaign is among them until its rounds are sealed.
+    A closed campaign is among them until its rounds are sealed. `labelled` has, by campaign, the
+    devices with the label that it groups results by, and its value.
     """
 
     by_name: Mapping[str, Campaign]
     revoked: frozenset[str]
     key: DeviceKey
     namespace: str
+    labelled: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     prefixes: ReportPrefixCache = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        made = ReportPrefixCache(self.by_name, self.revoked, self.key, self.namespace)
+        made = ReportPrefixCache(
+            self.by_name, self.revoked, self.key, self.namespace, labelled=self.labelled
+        )
         object.__setattr__(self, "prefixes", made)
 
 
@@ -71,11 +76,23 @@ def admit(
         return Refusal(campaign.id, NO_ROUND, Outcome.REVOKED)
     if origin.device in suspended:
         return Refusal(campaign.id, NO_ROUND, Outcome.SUSPENDED)
-    return _check_report(message.payload, origin.device, campaign, campaigns.key, now)
+    group = group_of(campaign, campaigns.labelled, origin.device)
+    return _check_report(message.payload, origin.device, group, campaign, campaigns.key, now)
+
+
+def group_of(campaign: Campaign, labelled: Mapping[int, Mapping[str, str]], device: str) -> int:
+    """The place of a device's group, by the operator's record alone; 0 where there are none."""
+    groups = campaign.manifest.groups
+    return 0 if groups is None else groups.number(labelled.get(campaign.id, {}).get(device))
 
 
 def _check_report(
-    payload: bytes, device: str, campaign: Campaign, key: DeviceKey, now: float
+    payload: bytes,
+    device: str,
+    group: int,
+    campaign: Campaign,
+    key: DeviceKey,
+    now: float,
 ) -> Candidate | Refusal:
     """A round must have begun. Only its sealing decides whether it is too late: what a broker kept
     while the collector was away was not sent too late."""
@@ -94,7 +111,7 @@ def _check_report(
         campaign.id,
         report.round,
         key.number(manifest, device),
-        report.attribute,
+        campaign.cells(report.attribute)[group],
         receipt_page(manifest, device),
         int.from_bytes(receipt_tag(manifest, report.round, device)),
         counted_body(report.body, manifest.mechanisms[report.attribute], device),
@@ -124,7 +141,7 @@ class _Prefix:
 
     campaign: Campaign
     round: int
-    attribute: int
+    cells: Sequence[int]  # of the attribute, by group
     opens: float
     tag: NameHash
     counted: Callable[[bytes, str], bytes | None]  # of a payload; None where `admit` must decide
@@ -148,6 +165,7 @@ class Sender(NamedTuple):
     ascii: bytes
     number: int
     page: int
+    group: int
     known: _Known
 
 
@@ -175,6 +193,7 @@ class ReportPrefixCache:
         key: DeviceKey,
         namespace: str,
         senders: int = SENDERS,
+        labelled: Mapping[int, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         self._known = {
             report_root(name, namespace): _Known(
@@ -183,6 +202,7 @@ class ReportPrefixCache:
             for name, c in campaigns.items()
         }
         self._revoked = revoked
+        self._labelled = labelled
         self.senders: dict[str | None, Sender] = {}
         self._most_senders = senders
 
@@ -209,7 +229,8 @@ class ReportPrefixCache:
         """A report was admitted: others with its prefix will be matched."""
         known, payload = sender.known, message.payload
         manifest = known.campaign.manifest
-        number, attribute = admitted.round, admitted.attribute
+        number = admitted.round
+        attribute = known.campaign.attribute_of(admitted.attribute)
         cut = len(payload) - manifest.body_bytes
         if payload[:cut] in known.prefixes:
             return
@@ -220,7 +241,7 @@ class ReportPrefixCache:
         known.prefixes[payload[:cut]] = _Prefix(
             known.campaign,
             number,
-            attribute,
+            known.campaign.cells(attribute),
             manifest.rounds.opens(number),
             hashed_for_tag(manifest, number),
             _reader(manifest.mechanisms[attribute], number, cut, len(payload) - cut),
@@ -239,20 +260,26 @@ class ReportPrefixCache:
 
     def _read(self, topics: Iterable[str | None]) -> dict[str | None, Sender]:
         """Devices that may report, by their topics; other topics are left out."""
-        groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        devices: dict[str, list[tuple[str, str]]] = defaultdict(list)
         all_known, revoked = self._known, self._revoked
         for topic in topics:
             root, name = split_report(topic or "")
             if name and root in all_known and name not in revoked:
-                groups[root].append((topic or "", name))
+                devices[root].append((topic or "", name))
         made: dict[str | None, Sender] = {}
-        for root, pairs in groups.items():
+        for root, pairs in devices.items():
             known = all_known[root]
             of, names = zip(*pairs)
             in_ascii = [name.encode("ascii") for name in names]
             numbers = np.frombuffer(b"".join(map(known.number, in_ascii)), ">u8") >> 1
             pages = _first_words(map(known.page, in_ascii)) % known.campaign.manifest.receipt_pages
-            rows = zip(names, in_ascii, numbers.tolist(), pages.tolist(), repeat(known))
+            of_all = known.campaign.manifest.groups is None
+            groups = (
+                repeat(0)
+                if of_all
+                else (group_of(known.campaign, self._labelled, n) for n in names)
+            )
+            rows = zip(names, in_ascii, numbers.tolist(), pages.tolist(), groups, repeat(known))
             made.update(zip(of, map(_new, repeat(Sender), rows)))
         return made
 
@@ -272,11 +299,11 @@ def _fill(
         if sender is not None and body is not None:
             good.append(i)
             names.append(sender.ascii)
-            rows.append((sender.number, sender.page, body))
-    campaign, number, attribute = prefix.campaign.id, prefix.round, prefix.attribute
+            rows.append((sender.number, prefix.cells[sender.group], sender.page, body))
+    campaign, number = prefix.campaign.id, prefix.round
     tags = _first_words(map(prefix.tag, names)).tolist()
-    for i, (device, page, body), tag in zip(good, rows, tags):
-        row = (campaign, number, device, attribute, page, tag, body)
+    for i, (device, cell, page, body), tag in zip(good, rows, tags):
+        row = (campaign, number, device, cell, page, tag, body)
         candidates[i] = _new(Candidate, row)
 
 

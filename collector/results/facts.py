@@ -62,7 +62,7 @@ def chosen_results(
     if wanted == "pooled":
         stored = store.results(campaign.id, index, range(POOLED, POOLED + 1))
         return _or_explain(stored, campaign, "no round is sealed yet")
-    number = _round_number(store, campaign, wanted)
+    number = round_number(store, campaign, wanted)
     stored = store.results(campaign.id, index, range(number, number + 1))
     if stored:
         return stored
@@ -96,7 +96,7 @@ def attribute_of(campaign: Campaign, result: Result) -> Attribute:
     return campaign.manifest.attributes[attribute_index(campaign, result.attribute)]
 
 
-def _round_number(store: Store, campaign: Campaign, wanted: str) -> int:
+def round_number(store: Store, campaign: Campaign, wanted: str) -> int:
     if wanted == "latest":
         return store.last_sealed(campaign.id) or 0
     count = campaign.manifest.rounds.count
@@ -241,8 +241,8 @@ def filling(store: Store, campaign: Campaign, number: int) -> Facts:
 
 def _reports(store: Store, campaign: Campaign, number: int) -> dict[str, int]:
     tallies = store.tallies(campaign.id, number)
-    names = [attribute.name for attribute in campaign.manifest.attributes]
-    return {name: tallies[i].n if i in tallies else 0 for i, name in enumerate(names)}
+    names = enumerate(attribute.name for attribute in campaign.manifest.attributes)
+    return {name: sum(tallies[c].n for c in campaign.cells(i) if c in tallies) for i, name in names}
 
 
 def _by_name(outcomes: Mapping[Outcome, int]) -> dict[str, int]:

@@ -119,7 +119,7 @@ def round_result(
     heard: Heard = NOBODY,
 ) -> Result:
     """One attribute's histogram of one round."""
-    evidence = Evidence.of_round(campaign.manifest.mechanisms[index], tally or Tally(0, NO_COUNTS))
+    evidence = Evidence.of_round(campaign.mechanism(index), tally or Tally(0, NO_COUNTS))
     rounds = RoundSum(number, number, int(evidence.tally.n > 0), evidence.tally)
     return _result(campaign, index, number, rounds, evidence, outcomes, heard)
 
@@ -130,11 +130,13 @@ def window_result(
     rounds: RoundSum,
     participation: Participation,
     outcomes: Outcomes,
+    needed: int | None = None,
 ) -> Result:
-    """Several rounds, or one, each answer with fresh noise."""
+    """Several rounds, or one, each answer with fresh noise; withheld below `needed` devices, which
+    is `min_reports` unless there are groups to wait for."""
     number = rounds.last if rounds.first == rounds.last else None
-    evidence = Evidence(campaign.manifest.mechanisms[index], rounds.tally, participation)
-    return _result(campaign, index, number, rounds, evidence, outcomes)
+    evidence = Evidence(campaign.mechanism(index), rounds.tally, participation)
+    return _result(campaign, index, number, rounds, evidence, outcomes, needed=needed)
 
 
 def pooled_result(
@@ -148,6 +150,7 @@ def pooled_result(
     first: int = 0,
     last: int | None = None,
     heard: Heard = NOBODY,
+    needed: int | None = None,
 ) -> Result:
     """Rounds together, `rounds` of which had reports; from `first` to `last`.
 
@@ -156,9 +159,9 @@ def pooled_result(
     the latest round counts (`Analysis.combined`), the total is that of one round.
     """
     end = first + max(rounds, 1) - 1 if last is None else last
-    evidence = Evidence(campaign.manifest.mechanisms[index], total, participation)
+    evidence = Evidence(campaign.mechanism(index), total, participation)
     together = RoundSum(first, end, rounds, total)
-    return _result(campaign, index, None, together, evidence, outcomes, heard)
+    return _result(campaign, index, None, together, evidence, outcomes, heard, needed)
 
 
 def _result(
@@ -169,8 +172,10 @@ def _result(
     evidence: Evidence,
     outcomes: Outcomes,
     heard: Heard = NOBODY,
+    needed: int | None = None,
 ) -> Result:
-    manifest, attribute = campaign.manifest, campaign.manifest.attributes[index]
+    manifest, needed = campaign.manifest, needed or campaign.manifest.min_reports
+    attribute = manifest.attributes[campaign.attribute_of(index)]
     n, n_eff = evidence.tally.n, evidence.n_eff
     withheld = Result(
         digest=manifest.digest,
@@ -187,7 +192,7 @@ def _result(
         heard=heard[0],
         returned=heard[1],
         uneven=unevenness(*evidence.participation),
-        min_reports=manifest.min_reports,
+        min_reports=needed,
         confidence=CONFIDENCE,
         device_bound=0.0,
         counts=(),
@@ -196,7 +201,7 @@ def _result(
         numbers=None,
         **dict.fromkeys(RESULT_SERIES, ()),
     )
-    if n == 0 or n_eff < manifest.min_reports:
+    if n == 0 or n_eff < needed:
         return withheld
     made = evidence.estimate()
     ends, ends_of_all = made.both_intervals(CONFIDENCE)

@@ -25,13 +25,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
+from operator import add, sub
 from typing import NamedTuple
 
 from collector.records import NO_COUNTS, POOLED, Campaign, Participation, RoundSum, Tally
-from collector.rounds.results import Evidence, pooled_result, round_results, window_result
+from collector.rounds.results import (
+    Evidence,
+    pooled_result,
+    round_result,
+    round_results,
+    window_result,
+)
 from collector.store import Sealing, Store, Worker
 from collector.timing import Clock, Timing
 from protocol_spec import Result
+from protocol_spec.estimation import effective_devices
 
 log = logging.getLogger("allomfree.collector")
 
@@ -58,39 +67,32 @@ def seal(store: Store, campaign: Campaign, number: int, at: int) -> list[Result]
             return []
         before = store.heard(campaign.id)
         results = release(store, campaign, number, sealing)
-        pooled = list(pooled_results(store, campaign))
+        pooled = dict(pooled_results(store, campaign))
         if campaign.manifest.mechanisms[0].analysis.combined != "window":
-            heard = _response(campaign, sealing.tallies, before, store.heard(campaign.id))
-            results, pooled = (
-                [_with_response(result, *heard[result.attribute]) for result in made]
-                for made in (results, pooled)
-            )
+            after = store.heard(campaign.id)
+            for made in (results, pooled):
+                for place, result in made.items():
+                    made[place] = _with_response(result, place, sealing, before, after)
         sealing.write(results, number)
         sealing.write(pooled, POOLED)
         if number == campaign.manifest.rounds.count - 1:
             sealing.drop_unreleased()
-    return results + pooled
+    indexes = range(len(campaign.manifest.attributes))
+    return [made[index] for made in (results, pooled) for index in indexes if index in made]
 
 
-def _response(
-    campaign: Campaign,
-    tallies: Mapping[int, Tally],
+def _with_response(
+    result: Result,
+    place: int,
+    sealing: Sealing,
     before: Mapping[int, int],
     after: Mapping[int, int],
-) -> dict[str, tuple[int, int]]:
-    """By attribute: devices heard before a round, and how many of them reported in it."""
-    found = {}
-    for index, attribute in enumerate(campaign.manifest.attributes):
-        heard, new = before.get(index, 0), after.get(index, 0) - before.get(index, 0)
-        found[attribute.name] = heard, max(0, tallies.get(index, _NOTHING).n - new)
-    return found
-
-
-def _with_response(result: Result, heard: int, returned: int) -> Result:
-    return replace(result, heard=heard, returned=min(returned, heard, result.devices))
-
-
-# --- is the broker drained? ---------------------------------------------------------------------
+) -> Result:
+    """With the devices heard before the round, and how many of them reported in it."""
+    n, cells = sealing.tally(place).n, sealing.campaign.cells(place)
+    heard = sum(before.get(cell, 0) for cell in cells)
+    returned = n - (sum(after.get(cell, 0) for cell in cells) - heard)
+    return replace(result, heard=heard, returned=max(0, min(returned, heard, result.devices)))
 
 
 class _Expected(NamedTuple):
@@ -174,20 +176,24 @@ class Drain:
 # --- what is released ---------------------------------------------------------------------------
 
 
-def release(store: Store, campaign: Campaign, number: int, sealing: Sealing) -> list[Result]:
-    """Decide on every attribute, once and for ever; the results of the round."""
+def release(store: Store, campaign: Campaign, number: int, sealing: Sealing) -> dict[int, Result]:
+    """Decide on every attribute, once and for ever; the results of the round, by attribute and by
+    the cells of groups that are released."""
     indexes = range(len(campaign.manifest.attributes))
     combined = campaign.manifest.mechanisms[0].analysis.combined
     if combined == "latest":
         sealing.keep_latest()
-        return [_latest(store, campaign, number, i, sealing) for i in indexes]
-    results = round_results(campaign, number, sealing.tallies, sealing.outcomes)
-    heard = {index for index, result in enumerate(results) if result.n}
+        made = (_latest(store, campaign, number, index, sealing) for index in indexes)
+        return {place: result for of_one in made for place, result in of_one.items()}
+    outcomes, totals = sealing.outcomes, {index: sealing.tally(index) for index in indexes}
+    results = dict(enumerate(round_results(campaign, number, totals, outcomes)))
+    heard = {index for index, result in results.items() if result.n}
     released = {i for i in heard if combined != "window" and not results[i].withheld}
-    others = heard - released
-    sealing.end_reports(released, others)
-    for index in others:
-        sealing.set_aside(index)
+    sent = {cell: _one_each(tally) for cell, tally in sealing.tallies.items()}
+    grouped = {cell for index in released for cell in _large_enough(campaign, index, sent)}
+    sealing.end_reports(released, heard - released, grouped)
+    for index in heard - released:
+        sealing.set_aside(index, by_group=combined == "window")
         rounds = store.unreleased(campaign.id, index)
         if combined != "window" and rounds is not None:
             who = store.participation(campaign.id, index, released=False)
@@ -195,31 +201,102 @@ def release(store: Store, campaign: Campaign, number: int, sealing: Sealing) -> 
             if evidence.n_eff >= campaign.manifest.min_reports:
                 sealing.release(index)
     if combined == "window":
-        return [_window(store, campaign, number, i, sealing) for i in indexes]
+        made = (_window(store, campaign, number, index, sealing) for index in indexes)
+        return {place: result for of_one in made for place, result in of_one.items()}
+    for cell in grouped:
+        results[cell] = round_result(campaign, number, cell, sealing.tallies[cell], outcomes)
     return results
 
 
-def _window(store: Store, campaign: Campaign, number: int, index: int, sealing: Sealing) -> Result:
-    """All rounds since the last window, released if they are enough."""
-    known = store.unreleased(campaign.id, index) or RoundSum(number, number, 0, _NOTHING)
-    rounds = RoundSum(known.first, number, known.rounds, known.tally)
-    who = store.participation(campaign.id, index, released=False)
-    result = window_result(campaign, index, rounds, who, sealing.outcomes)
-    if not result.withheld:
-        sealing.release(index)
-    return result
+def _large_enough(campaign: Campaign, index: int, sent: Mapping[int, Participation]) -> set[int]:
+    """Groups to release by themselves: each is large enough, and so are the others together, or
+    there are none. Otherwise subtracting these from all would show a few devices."""
+    cells, least = campaign.cells(index), campaign.manifest.min_reports
+    effective = {c: effective_devices(*sent[c]) for c in cells if c in sent and sent[c][0]}
+    chosen = {cell for cell, n_eff in effective.items() if n_eff >= least and cell != index}
+    for cell in sorted(chosen, key=lambda cell: (effective[cell], cell)):
+        others = [pair for cell in effective.keys() - chosen for pair in zip(*sent[cell])]
+        if not others or effective_devices(*zip(*others)) >= least:
+            break
+        chosen.remove(cell)
+    return chosen
 
 
-def _latest(store: Store, campaign: Campaign, number: int, index: int, sealing: Sealing) -> Result:
+def _window(
+    store: Store, campaign: Campaign, number: int, index: int, sealing: Sealing
+) -> dict[int, Result]:
+    """All rounds since the last window, released if they are enough; where there are groups, enough
+    for every group in it, or twice as many as that takes."""
+
+    def since(place: int, needed: int | None = None) -> Result:
+        known = store.unreleased(campaign.id, place) or RoundSum(number, number, 0, _NOTHING)
+        rounds = RoundSum(known.first, number, known.rounds, known.tally)
+        who = store.participation(campaign.id, place, released=False)
+        return window_result(campaign, place, rounds, who, sealing.outcomes, needed)
+
+    cells = campaign.cells(index)
+    sent = {c: store.participation(campaign.id, c, released=False) for c in cells}
+    sent = {cell: who for cell, who in sent.items() if who[0]}
+    grouped, needed = _large_enough(campaign, index, sent), campaign.manifest.min_reports
+    if campaign.manifest.groups is not None and grouped != sent.keys():
+        needed *= 2 * len(cells)
+    found = {index: since(index, needed)}
+    if not found[index].withheld:
+        found |= {cell: since(cell) for cell in sorted(grouped)}
+        sealing.release(index, grouped)
+    return found
+
+
+def _latest(
+    store: Store, campaign: Campaign, number: int, index: int, sealing: Sealing
+) -> dict[int, Result]:
     """All devices heard so far, as of the last release; before the first one, how many they are."""
-    changed = sum(store.participation(campaign.id, index, released=False)[1])
-    if changed >= campaign.manifest.min_reports:
-        sealing.release_latest(index)
-    known = store.released(campaign.id, index) or store.unreleased(campaign.id, index)
-    if known is None or not known.tally.n:
-        known = RoundSum(number, number, 0, _NOTHING)
-    rounds = RoundSum(known.first, number, known.rounds, known.tally)
-    return window_result(campaign, index, rounds, _one_each(known.tally), sealing.outcomes)
+    released = _release_latest(store, campaign, index, sealing)
+    found = {}
+    for place in (index, *sorted(released)):
+        known = store.released(campaign.id, place) or store.unreleased(campaign.id, place)
+        if known is None or not known.tally.n:
+            known = RoundSum(number, number, 0, _NOTHING)
+        rounds = RoundSum(known.first, number, known.rounds, known.tally)
+        who = _one_each(known.tally)
+        found[place] = window_result(campaign, place, rounds, who, sealing.outcomes)
+    return found
+
+
+def _release_latest(store: Store, campaign: Campaign, index: int, sealing: Sealing) -> set[int]:
+    """Release what changed enough, and return the groups that are released by themselves.
+
+    Groups are at first only released together, as the rest. When the rest is released, those of
+    which enough changed leave it for good, if enough of what remains changed, too. From then on
+    such a group is released whenever enough of it changed. All devices are the sum of what was
+    released last. So of each state that anybody can know, enough devices are in no earlier one:
+    in any combination of states these stay, of the last one that is in it.
+    """
+    cells, least = campaign.cells(index), campaign.manifest.min_reports
+    changed = {c: sum(store.participation(campaign.id, c, released=False)[1]) for c in cells}
+    before = {c: store.released(campaign.id, c) for c in cells if c != index}
+    alone = {cell: known.tally for cell, known in before.items() if known is not None}
+    rest, all_before = set(cells) - alone.keys(), store.released(campaign.id, index)
+    parts = [] if all_before is None else [reduce(sub, alone.values(), all_before.tally)]
+    due = {cell for cell in alone if changed[cell] >= least}
+    now = {c: known for c in cells if (known := store.unreleased(campaign.id, c)) is not None}
+    if sum(changed[cell] for cell in rest) >= least:
+        there = {cell: ([1], [changed[cell]]) for cell in rest if cell in now and now[cell].tally.n}
+        leaving = _large_enough(campaign, index, there)
+        parts = [now[cell].tally for cell in rest - leaving if cell in now]
+        for cell in rest:
+            sealing.release_devices(cell)
+        due |= leaving
+    elif not due:
+        return set(alone)
+    for cell in due:
+        alone[cell] = now[cell].tally
+        sealing.release_latest(cell, now[cell])
+        sealing.release_devices(cell)
+    known = store.unreleased(campaign.id, index)
+    if known is not None:
+        sealing.release_latest(index, replace(known, tally=reduce(add, [*parts, *alone.values()])))
+    return set(alone)
 
 
 def _one_each(tally: Tally) -> Participation:
@@ -227,26 +304,34 @@ def _one_each(tally: Tally) -> Participation:
     return ([1], [tally.n]) if tally.n else ([], [])
 
 
-def pooled_results(store: Store, campaign: Campaign) -> Iterator[Result]:
-    """All that was released of each attribute; before that, how much there is so far."""
+def pooled_results(store: Store, campaign: Campaign) -> Iterator[tuple[int, Result]]:
+    """All that was released of each attribute; before that, how much there is so far. And all that
+    was released of groups by themselves."""
     for index, mechanism in enumerate(campaign.manifest.mechanisms):
-        released = store.released(campaign.id, index)
-        rounds = released or store.unreleased(campaign.id, index)
-        if rounds is None or not rounds.tally.n:
-            continue
-        who = _one_each(rounds.tally)
-        if mechanism.analysis.combined != "latest":
-            who = store.participation(campaign.id, index, released=released is not None)
-        yield pooled_result(
-            campaign,
-            index,
-            rounds.rounds,
-            rounds.tally,
-            who,
-            store.outcomes(campaign.id),
-            first=rounds.first,
-            last=rounds.last,
-        )
+        groups = campaign.cells(index) if campaign.manifest.groups else []
+        needed = campaign.manifest.min_reports * (2 * len(groups) or 1)
+        for place in (index, *groups):
+            released = store.released(campaign.id, place)
+            rounds = released or (store.unreleased(campaign.id, place) if place == index else None)
+            if rounds is None or not rounds.tally.n:
+                continue
+            who = _one_each(rounds.tally)
+            if mechanism.analysis.combined != "latest":
+                who = store.participation(campaign.id, place, released=released is not None)
+            yield (
+                place,
+                pooled_result(
+                    campaign,
+                    place,
+                    rounds.rounds,
+                    rounds.tally,
+                    who,
+                    store.outcomes(campaign.id),
+                    first=rounds.first,
+                    last=rounds.last,
+                    needed=needed if released is None else None,
+                ),
+            )
 
 
 # --- what is deleted in the end -----------------------------------------------------------------

@@ -30,10 +30,11 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import reduce
 from itertools import islice
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ import numpy.typing as npt
 from collector.errors import Fenced, NotLeading
 from collector.records import (
     FORGOTTEN,
+    NO_COUNTS,
     Campaign,
     Candidate,
     Refusal,
@@ -258,6 +260,18 @@ class Store(ABC):
         """Names of devices whose reports are no longer taken."""
         return frozenset(row["device"] for row in self._tables.rows("revoked"))
 
+    def label(self, devices: Iterable[str], labels: Mapping[str, str]) -> None:
+        """Keep the public labels of new devices; those of known ones stay as they are."""
+        with self._changing():
+            for device in devices:
+                for name, value in labels.items():
+                    self._tables.add("label", {"device": device, "name": name, "value": value})
+
+    def labelled(self, name: str) -> dict[str, str]:
+        """The value of a label by device, of those that have it."""
+        rows = self._tables.query("SELECT device, value FROM label WHERE name = ?", (name,))
+        return dict(rows)
+
     @abstractmethod
     def changed_elsewhere(self) -> int:
         """A number that changes when another process opened a campaign, revoked a device, ..."""
@@ -353,7 +367,7 @@ class Store(ABC):
     ) -> None:
         old = {(c, r, a): read_tally(n, counts) for c, r, a, n, counts in asked()}
         for key, bodies in tallies.items():
-            mechanism = self._known(key[0]).manifest.mechanisms[key[2]]
+            mechanism = self._known(key[0]).mechanism(key[2])
             n, counts = changed_tally(old.get(key), bodies, sign, mechanism)
             row = dict(zip(TABLES["tally"].key, key)) | self._own()
             self._tables.query(*replacement("tally", row, {"n": n, "counts": counts}))
@@ -432,14 +446,12 @@ class Store(ABC):
         return {RequestOutcome(row["name"]): row["n"] for row in self._tables.rows("request")}
 
     def tallies(self, campaign: int, number: int) -> dict[int, Tally]:
-        """Counts by attribute of one round, open or sealed, over all workers; n alone if they were
+        """Counts by cell of one round, open or sealed, over all workers; n alone if they were
         not released."""
         total: dict[int, Tally] = {}
         for row in self._tables.rows("tally", {"campaign": campaign, "round": number}):
             tally, old = read_tally(row["n"], row["counts"]), total.get(row["attribute"])
-            if old is not None:
-                tally = Tally(old.n + tally.n, old.counts + tally.counts)
-            total[row["attribute"]] = tally
+            total[row["attribute"]] = tally if old is None else old + tally
         return total
 
     @abstractmethod
@@ -489,16 +501,18 @@ class Store(ABC):
         number: int,
         released: Sequence[int],
         aside: Sequence[int],
+        grouped: Sequence[int] = (),
         *,
         keep: bool = False,
     ) -> None:
         """Inside a sealing: count the round for each device that took part in it, as released for
-        those of some attributes and as not released for those of others; `keep` its report as the
-        device's latest; delete the reports."""
+        those of some cells and as not released for those of others, and as released with its group
+        for `grouped`; `keep` its report as the device's latest; delete the reports."""
         reports = self._reports(campaign, number)
         if reports is None:
             return
-        lists = (", ".join(map(str, (NO_ATTRIBUTE, *each))) for each in (released, aside))
+        cells = (released, aside, grouped)
+        lists = (", ".join(map(str, (NO_ATTRIBUTE, *each))) for each in cells)
         counts = ", ".join(f"CASE WHEN r.attribute IN ({each}) THEN 1 ELSE 0 END" for each in lists)
         lead = f"{self._level} - {number:d}" if keep else "0"
         latest, empty = ("body", ()) if keep else ("?", (b"",))
@@ -541,12 +555,13 @@ class Store(ABC):
 
     def _uncount_latest(self, campaign: int, attribute: int, latest: bytes) -> None:
         """Take the latest report of one device out of the counts of all."""
-        key: Row = {"campaign": campaign, "attribute": attribute, "released": False}
-        total = self.find_sum("round_sum", key)
-        if total is not None and latest:
-            mechanism = self._known(campaign).manifest.mechanisms[attribute]
-            less = Tally(-1, -count_reports([latest], mechanism))
-            self.add_sum("round_sum", key, RoundSum(total.first, total.last, 0, less))
+        known = self._known(campaign)
+        for place in {attribute, known.attribute_of(attribute)} if latest else ():
+            key: Row = {"campaign": campaign, "attribute": place, "released": False}
+            total = self.find_sum("round_sum", key)
+            if total is not None:
+                less = Tally(-1, -count_reports([latest], known.mechanism(place)))
+                self.add_sum("round_sum", key, RoundSum(total.first, total.last, 0, less))
 
     def open_rounds(self, campaign: int) -> list[int]:
         """Rounds that hold reports and are not sealed."""
@@ -586,9 +601,8 @@ class Store(ABC):
         """Inside a transaction: add rounds to those that are kept together."""
         old = self.find_sum(table, key)
         if old is not None:
-            tally = Tally(old.tally.n + added.tally.n, old.tally.counts + added.tally.counts)
             ends = min(old.first, added.first), max(old.last, added.last)
-            added = RoundSum(*ends, old.rounds + added.rounds, tally)
+            added = RoundSum(*ends, old.rounds + added.rounds, old.tally + added.tally)
         self.put_sum(table, key, added)
 
     def put_sum(self, table: str, key: Mapping[str, object], kept: RoundSum) -> None:
@@ -606,18 +620,21 @@ class Store(ABC):
         self, campaign: int, attribute: int, *, released: bool = True
     ) -> tuple[list[int], list[int]]:
         """Numbers of released rounds (or of the others), and for each of these numbers how many
-        devices reported in that many rounds."""
-        column = "rounds" if released else "unreleased"
+        devices of an attribute, or of one of its cells, reported in that many rounds."""
+        known = self._known(campaign)
+        of_all = known.attribute_of(attribute) == attribute
+        column = "unreleased" if not released else "rounds" if of_all else "grouped"
+        cells = ",".join(map(str, known.cells(attribute)))
         rows = self._tables.query(
             f"""SELECT {column}, count(*) FROM device
-                WHERE campaign = ? AND attribute = ? AND {column} > 0
-                GROUP BY {column} ORDER BY {column}""",  # noqa: S608 - names of ours
-            (campaign, attribute),
+                WHERE campaign = ? AND attribute IN ({cells}) AND {column} > 0
+                GROUP BY {column} ORDER BY {column}""",  # noqa: S608 - names and numbers of ours
+            (campaign,),
         )
         return [rounds for rounds, _ in rows], [devices for _, devices in rows]
 
     def heard(self, campaign: int) -> dict[int, int]:
-        """Devices of sealed rounds by attribute, without those that were forgotten."""
+        """Devices of sealed rounds by cell, without those that were forgotten."""
         rows = self._tables.query(
             """SELECT attribute, count(*) FROM device
                WHERE campaign = ? AND device >= 0 AND attribute >= 0 GROUP BY attribute""",
@@ -637,6 +654,11 @@ class Store(ABC):
         asked = {"campaign": campaign, "attribute": attribute, "round": rounds}
         where = {column: value for column, value in asked.items() if value is not None}
         return [read_result(row["message"]) for row in self._tables.rows("result", where)]
+
+    def group_results(self, campaign: int, cell: int, number: int) -> list[Result]:
+        """The result of a group in a round, or under `POOLED`, if there is one."""
+        key = {"campaign": campaign, "attribute": cell, "round": number}
+        return [read_result(row["message"]) for row in self._tables.rows("group_result", key)]
 
     def unpublished(self, limit: int = 100) -> list[UnpublishedResult]:
         """Results that no broker has accepted yet, the oldest rounds first."""
@@ -902,7 +924,8 @@ class Store(ABC):
 class Sealing:
     """A round while it is being sealed, inside one transaction: all of it is kept, or nothing.
 
-    `tallies` and `outcomes` are its final counts.
+    `tallies`, by cell, and `outcomes` are its final counts. Where there are groups, an attribute's
+    own number stands for the devices of all groups together.
     """
 
     tallies: Mapping[int, Tally]
@@ -912,87 +935,112 @@ class Sealing:
     store: Store
     tables: Tables
 
-    def end_reports(self, released: Set[int], set_aside: Set[int]) -> None:
+    def tally(self, place: int) -> Tally:
+        """Of a cell, or of an attribute over all groups; nothing where no report was counted."""
+        found = [self.tallies[c] for c in self.campaign.cells(place) if c in self.tallies]
+        return reduce(add, found) if found else Tally(0, NO_COUNTS)
+
+    def end_reports(
+        self, released: Set[int], set_aside: Set[int], grouped: Set[int] = frozenset()
+    ) -> None:
         """Count the round for each device that took part in it, and delete its reports.
 
         It counts as released for devices of the first attributes, whose counts are added to what
-        was released, and as unreleased for those of the second.
+        was released, and as unreleased for those of the second. `grouped` are the cells that are
+        released by themselves, too; counts of others are deleted.
         """
-        self.store.end_reports(self.campaign.id, self.number, sorted(released), sorted(set_aside))
-        for attribute in released:
-            self.store.add_sum("released_total", self._key(attribute), self._alone(attribute))
+        cells = self.campaign.cells
+        counted = [c for attribute in sorted(released) for c in cells(attribute)]
+        aside = [c for attribute in sorted(set_aside) for c in cells(attribute)]
+        self.store.end_reports(self.campaign.id, self.number, counted, aside, sorted(grouped))
+        for place in (*released, *grouped):
+            self.store.add_sum("released_total", self._key(place), self._alone(place))
+        for attribute in released if self.campaign.manifest.groups else ():
+            self._erase({*cells(attribute)} - grouped)
 
     def keep_latest(self) -> None:
         """Count all devices heard so far by their latest reports, those of this round included;
         delete the round's reports and counts."""
-        key, mechanisms = (self.campaign.id, self.number), self.campaign.manifest.mechanisms
-        self.store.lock_latest(self.campaign.id)
+        key, campaign = (self.campaign.id, self.number), self.campaign
+        self.store.lock_latest(campaign.id)
         changes = self.store.latest_changes(*key)
         while part := list(islice(changes, CHUNK)):
-            for attribute in {row[0] for row in part}:
-                new = [body for of, body, _ in part if of == attribute]
-                old = [body for of, _, body in part if of == attribute and body]
-                counts = count_reports(new, mechanisms[attribute])
-                counts -= count_reports(old, mechanisms[attribute])
+            for cell in {row[0] for row in part}:
+                new = [body for of, body, _ in part if of == cell]
+                old = [body for of, _, body in part if of == cell and body]
+                counts = count_reports(new, campaign.mechanism(cell))
+                counts -= count_reports(old, campaign.mechanism(cell))
                 more = RoundSum(self.number, self.number, 0, Tally(len(new) - len(old), counts))
-                self.store.add_sum("round_sum", self._key(attribute, released=False), more)
+                for place in {cell, campaign.attribute_of(cell)}:
+                    self._add_unreleased(place, more)
         self.store.end_reports(*key, (), sorted(self.tallies), keep=True)
-        for attribute, tally in self.tallies.items():
-            if tally.n:
-                more = RoundSum(self.number, self.number, 1, Tally(0, 0 * tally.counts))
-                self.store.add_sum("round_sum", self._key(attribute, released=False), more)
-            self.erase(attribute)
+        for place in {*self.tallies, *map(campaign.attribute_of, self.tallies)}:
+            alone = self._alone(place)
+            if alone.tally.n:
+                self._add_unreleased(place, replace(alone, tally=alone.tally - alone.tally))
+        self._erase(self.tallies)
 
-    def set_aside(self, attribute: int) -> None:
+    def set_aside(self, attribute: int, *, by_group: bool = False) -> None:
         """Add the round's counts to the unreleased ones; of the round itself n stays."""
-        key = self._key(attribute, released=False)
-        self.store.add_sum("round_sum", key, self._alone(attribute))
-        self.erase(attribute)
+        cells = self.tallies.keys() & self.campaign.cells(attribute)
+        for place in {attribute, *(cells if by_group else ())}:
+            self._add_unreleased(place, self._alone(place))
+        self._erase(cells)
 
-    def erase(self, attribute: int) -> None:
+    def _add_unreleased(self, place: int, rounds: RoundSum) -> None:
+        self.store.add_sum("round_sum", self._key(place, released=False), rounds)
+
+    def _erase(self, cells: Iterable[int]) -> None:
         """Delete the round's counts; n stays."""
-        self.tables.update("tally", {**self._key(attribute), "round": self.number}, {"counts": b""})
+        for cell in self.tallies.keys() & cells:
+            key = {**self._key(cell), "round": self.number}
+            self.tables.update("tally", key, {"counts": b""})
 
-    def release(self, attribute: int) -> None:
-        """Release all that was unreleased, for devices and counts alike."""
-        rounds = self.store.unreleased(self.campaign.id, attribute)
-        if rounds is not None:
-            self.store.add_sum("round_sum", self._key(attribute, released=True), rounds)
-            self.store.add_sum("released_total", self._key(attribute), rounds)
-        self.tables.delete("round_sum", self._key(attribute, released=False))
-        self._release_devices(attribute)
+    def release(self, attribute: int, grouped: Set[int] = frozenset()) -> None:
+        """Release all that was unreleased, for devices and counts alike; of the groups, those of
+        `grouped` by themselves, too. Counts of the others are deleted."""
+        cells = self.campaign.cells(attribute)
+        for place in (attribute, *grouped):
+            rounds = self.store.unreleased(self.campaign.id, place)
+            if rounds is not None:
+                self.store.add_sum("round_sum", self._key(place, released=True), rounds)
+                self.store.add_sum("released_total", self._key(place), rounds)
+        for place in {attribute, *cells}:
+            self.tables.delete("round_sum", self._key(place, released=False))
+        for cell in cells:
+            self.release_devices(cell, grouped=cell in grouped)
 
-    def release_latest(self, attribute: int) -> None:
-        """Release the counts of all devices' latest reports, in place of those released before."""
-        total = self.store.unreleased(self.campaign.id, attribute)
-        if total is not None:
-            self.store.put_sum("released_total", self._key(attribute), total)
-        self._release_devices(attribute)
+    def release_latest(self, place: int, total: RoundSum) -> None:
+        """Release counts of devices' latest reports, in place of those released before."""
+        self.store.put_sum("released_total", self._key(place), total)
 
-    def _release_devices(self, attribute: int) -> None:
+    def release_devices(self, cell: int, *, grouped: bool = False) -> None:
         self.tables.query(
-            """UPDATE device SET rounds = rounds + unreleased, unreleased = 0
+            """UPDATE device SET rounds = rounds + unreleased, unreleased = 0,
+                                 grouped = grouped + unreleased * ?
                WHERE campaign = ? AND attribute = ? AND unreleased > 0""",
-            (self.campaign.id, attribute),
+            (int(grouped), self.campaign.id, cell),
         )
 
     def drop_unreleased(self) -> None:
         """Delete what was not released of any attribute: no further round can be added to it."""
         self.store.delete_unreleased(self.campaign.id)
 
-    def write(self, results: Sequence[Result], number: int) -> None:
-        """Store results of the round, or under `POOLED`, to be published."""
-        names = [attribute.name for attribute in self.campaign.manifest.attributes]
-        for result in results:
-            key: Row = {**self._key(names.index(result.attribute)), "round": number}
-            self.tables.put("result", {**key, "message": result.encode()})
-            self.tables.add("unpublished", key)
+    def write(self, results: Mapping[int, Result], number: int) -> None:
+        """Store results of the round, or under `POOLED`; those of attributes are published."""
+        for place, result in results.items():
+            key: Row = {**self._key(place), "round": number}
+            of_all = self.campaign.attribute_of(place) == place
+            table = "result" if of_all else "group_result"
+            self.tables.put(table, {**key, "message": result.encode()})
+            if of_all:
+                self.tables.add("unpublished", key)
 
     def _key(self, attribute: int, **more: bool) -> dict[str, object]:
         return {"campaign": self.campaign.id, "attribute": attribute, **more}
 
-    def _alone(self, attribute: int) -> RoundSum:
-        return RoundSum(self.number, self.number, 1, self.tallies[attribute])
+    def _alone(self, place: int) -> RoundSum:
+        return RoundSum(self.number, self.number, 1, self.tally(place))
 
 
 def read_result(message: bytes) -> Result:

@@ -73,6 +73,8 @@ TABLES: Final = {
     ),
     "signature": Table("campaign integer, signature bytea", 1),
     "revoked": Table("device text, at bigint", 1),
+    # Public labels that devices got when they were enrolled; never changed.
+    "label": Table("device text, name text, value text", 2),
     "setting": Table("name text, value bytea", 1),
     "request": Table("name text, n bigint", 1),
     "round": Table(
@@ -80,12 +82,14 @@ TABLES: Final = {
         "receipts_cleared boolean DEFAULT false",
         2,
     ),
-    # Devices of sealed rounds: in how many rounds that were released, and in how many others.
-    # `device` is a keyed hash; the key is not in the database. Where devices are counted by their
-    # latest reports (nested), that report and its level minus its round.
+    # Devices of sealed rounds: in how many rounds that were released, in how many others, and in
+    # how many that their group was released in. `device` is a keyed hash; the key is not in the
+    # database. Where devices are counted by their latest reports (nested), that report and its
+    # level minus its round. `attribute` is here, as for reports and tallies, a cell (`Campaign`).
     "device": Table(
         "campaign integer, device bigint, attribute smallint, rounds integer DEFAULT 0, "
-        "unreleased integer DEFAULT 0, lead integer DEFAULT 0, latest bytea DEFAULT ''",
+        "unreleased integer DEFAULT 0, grouped integer DEFAULT 0, lead integer DEFAULT 0, "
+        "latest bytea DEFAULT ''",
         2,
         hot=True,
     ),
@@ -113,6 +117,7 @@ TABLES: Final = {
     ),
     # Results, and which of them no broker has taken yet.
     "result": Table("campaign integer, attribute smallint, round integer, message bytea", 3),
+    "group_result": Table("campaign integer, attribute smallint, round integer, message bytea", 3),
     "unpublished": Table("campaign integer, round integer, attribute smallint", 3),
 }
 # Workers, who leads, and what the leader has to put on receipt pages and to answer. With a file
@@ -333,6 +338,7 @@ COUNT_AGAIN: Final = """rounds = device.rounds + excluded.rounds,
     unreleased = device.unreleased + CASE
         WHEN length(excluded.latest) > 0 AND excluded.latest = device.latest THEN 0
         ELSE excluded.unreleased END,
+    grouped = device.grouped + excluded.grouped,
     lead = excluded.lead, latest = excluded.latest"""
 
 

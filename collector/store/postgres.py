@@ -414,7 +414,7 @@ class PostgresStore(Store):
     def _count_forgotten(self, campaign: int, counted: str) -> None:
         """Under a random number: nobody counts for their own any more."""
         self._db.query(
-            f"""INSERT INTO device (campaign, device, attribute, rounds, unreleased)
+            f"""INSERT INTO device (campaign, device, attribute, rounds, unreleased, grouped)
                 SELECT {campaign:d}, -1 - floor(random() * 9e18)::bigint, r.attribute,
                        {counted}
                 JOIN device d USING (device) WHERE d.campaign = ? AND d.attribute = ?""",

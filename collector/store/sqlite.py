@@ -263,8 +263,8 @@ class SqliteStore(Store):
         key = (campaign, number)
         if key not in self._devices:
             rows = self._db.execute(
-                """SELECT device, (id & 0xFFFFFFFF) << 7 | attribute
-                   FROM report WHERE id BETWEEN ? AND ?""",
+                f"""SELECT device, (id & 0xFFFFFFFF) << {ATTRIBUTE_BITS} | attribute
+                    FROM report WHERE id BETWEEN ? AND ?""",  # noqa: S608 - a number of ours
                 ids_of_round(campaign, number),
             )
             self._devices[key] = DeviceIndex(rows)
@@ -337,7 +337,7 @@ class SqliteStore(Store):
 
 # --- which devices an open round has -------------------------------------------------------------
 
-ATTRIBUTE_BITS: Final = 7  # enough for `MAX_ATTRIBUTES`
+ATTRIBUTE_BITS: Final = 13  # enough for the cells of `MAX_ATTRIBUTES` and `MAX_GROUPS`
 ABSENT: Final = -1
 LONGEST_RUN: Final = 1 << 18  # so that merging runs needs little memory
 _ROW: Final = np.dtype([("device", np.int64), ("entry", np.int64)])

@@ -13,13 +13,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from protocol_spec.attributes import LABEL_VALUE
 from protocol_spec.errors import AllomfreeError, quoted, shown
 from protocol_spec.programs.settings import (
     BrokerUrl,
@@ -29,7 +29,7 @@ from protocol_spec.programs.settings import (
     parse_only_broker,
 )
 from protocol_spec.programs.system import make_private_directory, write_durably
-from protocol_spec.topics import check_namespace
+from protocol_spec.topics import ATTRIBUTE, check_namespace
 
 ENDING: Final = ".invitation"
 SCHEME: Final = "allomfree:"
@@ -38,8 +38,6 @@ LARGEST: Final = 1 << 16  # bytes; one with a client certificate has about 3,000
 _KIND: Final = "allomfree invitation"
 _FILES: Final = {"authority": "ca.crt", "certificate": "client.crt", "key": "client.key"}
 MOST_LABELS: Final = 8
-_LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_VALUE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,31}")
 _ASK: Final = "Nothing was drawn or sent. Ask whoever invited you for a new one"
 
 
@@ -48,7 +46,7 @@ def check_labels(labels: object) -> dict[str, str]:
     if not isinstance(labels, Mapping) or len(labels) > MOST_LABELS:
         raise SettingsError(f"a device has at most {MOST_LABELS} labels")
     for name, value in labels.items():
-        if not _LABEL.fullmatch(str(name)) or not _VALUE.fullmatch(str(value)):
+        if not ATTRIBUTE.fullmatch(str(name)) or not LABEL_VALUE.fullmatch(str(value)):
             raise SettingsError(
                 f"{quoted(f'{name}={value}')} is not a label: write it like region=north. The name "
                 "has a-z, 0-9, _ and -; the value letters, digits, spaces, . _ and -; each at most "

@@ -205,11 +205,11 @@ def store_windows(store: Store, campaign: Campaign) -> None:
     """Six sealed rounds: two windows of two and three rounds, their total, and one that fills."""
 
     def write(sealing: Sealing, number: int, first: int, last: int, n: int) -> None:
-        results = []
+        results = {}
         for index in (ROOM, FUEL):
             tally = expected_tally(campaign.manifest.mechanisms[index], n, SHARES[index])
             rounds = RoundSum(first, last, last - first + 1, tally)
-            results.append(window_result(campaign, index, rounds, ([1], [n]), {}))
+            results[index] = window_result(campaign, index, rounds, ([1], [n]), {})
         sealing.write(results, number)
 
     windows = ((0, 0, 30), (0, 1, 60), (2, 2, 20), (2, 3, 40), (2, 4, 70), (5, 5, 10))

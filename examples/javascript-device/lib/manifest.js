@@ -75,7 +75,7 @@ const KEY = kind((v) => v instanceof Uint8Array && [0, 32].includes(v.length), "
 
 const text = (low, high) => kind((v) => isText(v, low, high), "not such a text");
 
-function manifestFields() {
+function manifestFields(given) {
   return {
     format: oneOf(1),
     slug: word(SLUG),
@@ -101,6 +101,7 @@ function manifestFields() {
       why: "not from 1 to 128 attributes",
       wire: (v) => v.map((each, i) => read(`attributes[${i}]`, attributeFields(each), each)),
     },
+    ...("groups" in given ? { groups: table("groups", GROUPS) } : {}),
   };
 }
 
@@ -111,6 +112,16 @@ const ROUNDS = {
   grace: whole(0, YEAR),
   each: whole(0, 65536),
   drain: whole(1, 86400),
+};
+
+const GROUP = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,31}$/;
+const isGroup = (v) => typeof v === "string" && GROUP.test(v) && v !== "others";
+const GROUPS = {
+  label: word(NAME),
+  values: kind(
+    (v) => Array.isArray(v) && 1 <= v.length && v.length <= 32 && new Set(v).size === v.length && v.every(isGroup),
+    "not from 1 to 32 distinct values of a label",
+  ),
 };
 
 const has = (given, name) => given !== null && typeof given === "object" && name in given;
@@ -246,7 +257,7 @@ export function readManifest(bytes) {
     refuse("manifest", "not a msgpack map");
   }
   if (given.format !== 1) refuse("format", `${given.format} is not known here`);
-  const wire = read("", manifestFields(), given);
+  const wire = read("", manifestFields(given), given);
   if (!encode(wire).equals(Buffer.from(bytes))) refuse("manifest", "not the canonical encoding");
   return completed(given, bytes);
 }

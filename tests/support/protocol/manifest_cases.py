@@ -209,7 +209,13 @@ TREND = document(
     eps_1=1.5,
     rounds={"each": 2},
 )
-RARE_TOML = _toml("rare", 'reporting = "once"\neps_inf = 0.1', _LETTER_TOML + 'protocol = "GRR"\n')
+_RARE_TOML = f"""{_LETTER_TOML}protocol = "GRR"
+
+[groups]
+label = "region"
+values = ["north", "south 2"]
+"""
+RARE_TOML = _toml("rare", 'reporting = "once"\neps_inf = 0.1', _RARE_TOML)
 RARE = document(
     [{**_LETTER, "protocol": "GRR"}],
     slug="rare",
@@ -217,6 +223,7 @@ RARE = document(
     eps_inf=0.1,
     eps_1=0.1,
     rounds={"each": 1},
+    groups={"label": "region", "values": ["north", "south 2"]},
 )
 CELLS_TOML = _toml(
     "cells", 'reporting = "hashed"\neps_inf = 2\neps_1 = 0.6', _LETTER_TOML + _HOUR_TOML
@@ -562,6 +569,12 @@ _OF_MECHANISMS: tuple[tuple[str, str, Any], ...] = (
     ("cells", "attributes[0].protocol", "L-GRR"),
     ("steps", "eps_1", 2.0),
     ("steps", "max_values", 2),
+    ("rare", "groups", None),
+    ("rare", "groups.label", "Region"),
+    ("rare", "groups.values", []),
+    ("rare", "groups.values", ["north", "north"]),
+    ("rare", "groups.values", ["others"]),
+    ("rare", "groups.values", ["north\n"]),
     ("steps", "attributes[1].levels", [0.6, 1.0, 1.0, 2.0]),
     ("steps", "attributes[1].levels", [0.5, 1.0, 2.0]),
     ("steps", "attributes[1].levels", [2.0]),

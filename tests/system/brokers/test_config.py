@@ -37,7 +37,7 @@ from collector.brokers.choose import choose_broker, grant_discovery
 from collector.brokers.config import AUDITOR, COLLECTOR, PROBE, RENEW_DAYS, Pair
 from collector.brokers.directory import BrokerDirectory
 from collector.brokers.embedded import PORTS, EmbeddedBroker, is_free
-from collector.data_dir import open_store, session_name
+from collector.data_dir import open_store, read_store, session_name
 from collector.settings import resolve as collector_settings
 from protocol_spec import Manifest, Topics
 from protocol_spec.programs.invitation import (
@@ -355,6 +355,8 @@ def test_an_invitation_is_all_a_device_needs(cli: Cli, setup: Setup, data: Path)
     assert (made.username, made.link, made.labels) == ("kitchen", "", {"region": "north"})
     assert made.authority == (broker / "tls" / "ca.crt").read_text()
     assert users_of(broker)["kitchen"]["labels"] == made.labels
+    with closing(read_store(data)) as store:  # where results are grouped by it
+        assert store.labelled("region") == {"kitchen": "north"}
     if setup.auth == "password":
         assert made.password
         assert len(made.password) * 6 >= 128

@@ -18,7 +18,16 @@ from collector.data_dir import DeviceKey
 from collector.ingest.admit import PREFIXES, OpenCampaigns, ReportPrefixCache, admit
 from collector.links import Message
 from collector.records import NO_CAMPAIGN, NO_ROUND, Campaign, Candidate, Refusal
-from protocol_spec import Manifest, Outcome, Report, Topics, digest8, receipt_page, receipt_tag
+from protocol_spec import (
+    Groups,
+    Manifest,
+    Outcome,
+    Report,
+    Topics,
+    digest8,
+    receipt_page,
+    receipt_tag,
+)
 from protocol_spec.mechanisms import MECHANISMS
 from tests.support.collector import (
     COLOUR,
@@ -364,6 +373,21 @@ def test_whatever_is_recognised_is_what_admission_says(
     now, suspended = data.draw(MOMENT), data.draw(SUSPENDED)
     for sent, found in zip(batch, recognised(known, batch, now, suspended=suspended)):
         assert found is None or found == admit(sent, known, now, suspended)
+
+
+def test_a_devices_group_is_what_its_operator_recorded(key: DeviceKey) -> None:
+    """Whoever has another label, or none, is one of the others; also of prefixes that are known."""
+    groups = Groups("region", ("north", "south"))
+    manifest = replace(MANIFESTS["memoized"], groups=groups)
+    campaign, last = Campaign(7, manifest, FIRST, None), len(manifest.attributes) - 1
+    labelled = {7: {"d-0": "south", "d-1": "north", "d-2": "east", "d-4": "others"}}
+    known = replace(open_campaigns(campaign, key), labelled=labelled)
+    sent = [Device(manifest, f"d-{i}", last).message(0, 0) for i in range(5)]
+    cells = [campaign.cells(last)[place] for place in (1, 0, 2, 2, 2)]
+    assert [admit(each, known, NOW).attribute for each in sent] == cells  # type: ignore[union-attr]
+    learn_from(known, sent)
+    assert [found and found.attribute for found in recognised(known, sent)] == cells
+    assert {campaign.attribute_of(cell) for cell in cells} == {last}
 
 
 def every_kind(manifest: Manifest) -> list[Message]:

@@ -160,7 +160,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(
     filler = small_disk / "filler"
 
     def fill(_: Path) -> int:
-        filler.write_bytes(bytes(900_000))
+        filler.write_bytes(bytes(880_000))
         return 1 << 30
 
     with pytest.raises(StorageFailure, match=r"(disk is full|No space left).*were removed"):

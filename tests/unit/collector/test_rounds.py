@@ -168,7 +168,7 @@ def test_no_report_is_left_after_sealing_and_no_device_after_retention(
     assert BODY not in left
     assert BODY[:6] not in left
     assert [left.count(d.to_bytes(8)) for d in DEVICES] == [1] * len(DEVICES)
-    assert rows(store.path)["device"] == [(marked.id, d, 0, 2, 0, 0, b"") for d in DEVICES]
+    assert rows(store.path)["device"] == [(marked.id, d, 0, 2, 0, 0, 0, b"") for d in DEVICES]
     assert store.drop_devices(marked.id)
     left = everywhere(tmp_path)
     assert not any(d.to_bytes(8) in left for d in DEVICES)

@@ -54,15 +54,17 @@ from tests.support.protocol.specification import (
 )
 
 DOCUMENT: dict[str, Any] = unpack_manifest(MANIFEST.to_bytes())
+DOCUMENT["groups"] = {"label": "region", "values": ["north"]}
 FIELDS = rows("field", "type", "limits", "default", "meaning")
 
 
 def test_a_manifests_fields_are_listed_in_the_order_of_the_wire() -> None:
     named, bins = DOCUMENT["attributes"]
-    written = [name for name in DOCUMENT if name not in ("rounds", "attributes")]
+    written = [name for name in DOCUMENT if name not in ("rounds", "attributes", "groups")]
     written += [f"rounds.{inner}" for inner in DOCUMENT["rounds"]]
     written += [f"attributes[].{inner}" for inner in ("cross", *list(named)[:3], *list(bins)[2:])]
-    assert [bare(row[0]) for row in FIELDS] == [*written, "attributes[].levels"]
+    written += ["attributes[].levels", "groups.label", "groups.values"]
+    assert [bare(row[0]) for row in FIELDS] == written
 
 
 def _without(field: str) -> tuple[dict[str, Any], Callable[[Manifest], Any], str]:

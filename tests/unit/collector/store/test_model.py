@@ -8,8 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -444,6 +446,86 @@ def test_the_same_report_again_is_no_change(store: Store) -> None:
     store.commit([marked(campaign, 3, device) for device in range(2, 10, 2)], [])
     made = [result for result in collection.seal(3) if result.attribute == "a"]
     assert {result.counts[:4] for result in made} == {(1, 0, 0, 4)}
+
+
+# --- groups: nothing published of all devices and of groups is about too few ----------------------
+
+GROUPED_ROUNDS = 5
+GROUP_OF = (*(0,) * 6, *(1,) * 5, *(2,) * 3)  # by device
+GROUPED_DEVICES = len(GROUP_OF)
+_MARKS = [f"{d} in {r}" for d in range(GROUPED_DEVICES) for r in range(GROUPED_ROUNDS)]
+GROUPED: dict[str, Manifest] = {
+    mechanism: asked(
+        mechanism,
+        min_reports=2 if mechanism == "once" else 3,  # so that a window can be large enough
+        count=GROUPED_ROUNDS,
+        each=GROUPED_ROUNDS if mechanism == "once" else None,
+        attributes=f'[[attributes]]\nname = "a"\nquestion = "?"\nvalues = {_MARKS}\n'
+        '[groups]\nlabel = "region"\nvalues = ["north", "south"]\n',
+    )
+    for mechanism in MECHANISMS
+}
+TURNOUT = st.sets(st.integers(0, GROUPED_DEVICES - 1), min_size=3, max_size=GROUPED_DEVICES)
+TURNOUTS = st.lists(st.tuples(TURNOUT, FEW), min_size=GROUPED_ROUNDS, max_size=GROUPED_ROUNDS)
+
+
+def _published_by_group(
+    store: Store, reporting: str, history: list[tuple[set[int], set[int]]]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """All counts that were ever given, each report with a mark of its own: of a cell, or of all."""
+    campaign, left = store.open_campaign(GROUPED[reporting], FIRST), set[int]()
+    (mechanism,), cells = campaign.manifest.mechanisms, campaign.cells(0)
+    for number, (devices, leaving) in enumerate(history):
+        batch = []
+        for device in sorted(devices - left):
+            body = mechanism.counted.encode(device * GROUPED_ROUNDS + number)
+            if len(mechanism.channels) > 1:
+                body = bytes((min(number, len(mechanism.channels) - 1),)) + body
+            cell = cells[GROUP_OF[device]]
+            batch.append(Candidate(campaign.id, number, device, cell, 0, device, body))
+        assert set(store.commit(batch, [])) <= {Outcome.ACCEPTED}
+        for device in leaving:
+            withdraw(store, campaign, device)
+        left |= leaving
+        at = campaign.manifest.rounds.deadline(number)
+        made = [(0, result) for result in sealing.seal(store, campaign, number, at)]
+        for cell in cells:
+            made += [
+                (cell, r) for n in (number, -1) for r in store.group_results(campaign.id, cell, n)
+            ]
+        for cell, result in made:
+            assert isinstance(decode_result(result.encode()), Result)
+            assert cell == 0 or not result.withheld
+            if not result.withheld:
+                yield cell, result.counts[: len(_MARKS)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("reporting", MECHANISMS)
+def test_no_combination_of_groups_and_all_is_about_too_few(reporting: str, engine: str) -> None:
+    """For any few devices: a combination of all that was published that has none of the others'
+    reports in it is nothing at all. And the groups that are known add up to no more than all."""
+
+    @settings(max_examples=20 if engine == "sqlite" else 4)
+    @given(TURNOUTS)
+    @example([(set(range(14)), set())] * 5)
+    @example([(set(range(12)), set()), (set(range(14)), {2}), ({0, *range(3, 9)}, set())] * 2)
+    def holds(history: list[tuple[set[int], set[int]]]) -> None:
+        with (
+            tempfile.TemporaryDirectory(dir=QUICK_DISK) as directory,
+            closing(ENGINES[engine](Path(directory)).open()) as store,
+        ):
+            seen = list(_published_by_group(store, reporting, history[:GROUPED_ROUNDS]))
+        if not seen:
+            return
+        counts = np.unique(np.array([row for _, row in seen], dtype=np.float64), axis=0)
+        whose = np.repeat(np.arange(GROUPED_DEVICES), GROUPED_ROUNDS)
+        rank = np.linalg.matrix_rank(counts)
+        for few in combinations(range(GROUPED_DEVICES), GROUPED[reporting].min_reports - 1):
+            assert np.linalg.matrix_rank(counts[:, ~np.isin(whose, few)]) == rank, few
+
+    holds()
 
 
 # --- mechanism by mechanism, by hand

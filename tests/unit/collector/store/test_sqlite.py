@@ -18,6 +18,7 @@ from collector.errors import StorageFailure
 from collector.records import FORGOTTEN, NO_ROUND, POOLED, Campaign, Candidate, Refusal
 from collector.results import facts
 from collector.store import Store
+from collector.store.common import TABLES
 from collector.store.sqlite import (
     ABSENT,
     ATTRIBUTE_BITS,
@@ -96,8 +97,8 @@ def test_of_a_withdrawn_device_only_its_number_stays(
     (_, number, *known), forgotten = tables["device"]
     assert isinstance(number, int)
     assert number < 0
-    assert known == [FUEL, 1, 0, 0, b""]
-    assert forgotten == (campaign.id, 1, FORGOTTEN, 0, 0, 0, b"")
+    assert known == [FUEL, 1, 0, 0, 0, b""]
+    assert forgotten == (campaign.id, 1, FORGOTTEN, 0, 0, 0, 0, b"")
     store.drop_devices(campaign.id)
     assert rows(store.path)["device"] == []
 
@@ -293,7 +294,7 @@ def test_making_the_tables_is_one_transaction(tmp_path: Path, tap: Tap) -> None:
             SqliteStore(path, connect=tap).close()
         except StorageFailure:
             tap.db.close()
-            assert rows(path) == {}
+            assert rows(path).keys() in (set(), {*TABLES, "report"})
         else:
             break
     assert moment > 500
