@@ -201,7 +201,7 @@ class Chart:
         truths = [bar.true for bar in self.bars] + [line.true for line in self.lines]
         known = any(true is not None for true in truths)
         truth = "; dotted: the truth of the simulation" if known else ""
-        fit = "; orange: the fit" if any(line.trend for line in self.lines) else ""
+        fit = "; orange: fit" if any(line.trend for line in self.lines) else ""
         return f"shares of the devices with {self.intervals}{pooled}{fit}{truth}"
 
 
@@ -768,9 +768,8 @@ def _drawn(chart: Chart) -> tuple[str, float]:
         return head, begins + 8
     begins += 14
     if chart.mean is not None:
-        head += (
-            f'<g transform="translate(0 {_n(begins)})">{_over_time(chart.mean, "mean", 240)}</g>'
-        )
+        place = f'x="16" y="{_n(begins)}" width="{WIDTH - 32}" height="290"'
+        head += f"<svg {place}>{_over_time(chart.mean, 'mean', 240)}</svg>"
         begins += 310
     rows = [_panel(chart, i, begins) for i in range(len(chart.lines))]
     bottom = begins + -(-len(rows) // 3) * _PANEL[1]

@@ -232,7 +232,9 @@ class Fit:
         return float((share ** (1.0 / 3.0) - (1.0 - part)) / math.sqrt(part)) < _MISFIT_Z
 
     def _error(self, sums: Sums, weights: Array) -> Array:
+        """No round's variance is taken to be less than the average: few reports may have it so."""
         fresh, kept = self.of.device_variance(weights, self._histograms)
+        fresh = np.maximum(fresh, fresh.mean())
         error: Array = np.sqrt(sums.parts**2 @ (fresh / self.of.n) + kept.mean() * sums.kept)
         return error
 

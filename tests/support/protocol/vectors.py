@@ -575,7 +575,7 @@ def changes_document() -> Entry:
             "raw, whose average by n is a histogram, and a weight of each value. change: of the "
             "fitted line (period 0) from the first round's beginning to the last one's end; else "
             "of a wave of that period in rounds, highest less lowest. variance: of a line, for the "
-            "histogram that is fitted in each round. "
+            "histogram that is fitted in each round, and no less than on average. "
             "result_differences: of two estimates with their limits and the errors' correlation."
         ),
         "trends": [
@@ -618,13 +618,13 @@ def _trend(
     noise = [reference.report_variance(known, fitted[i, :], weights) for i in range(len(n))]
     span = moments[-1][-1] - moments[0][0] + 1
     parts = parts[1:] if period else [[span * h for h in parts[1]]]
-    variance = mp.fsum(h * h * fresh / m for h, m, (fresh, _) in zip(parts[-1], n, noise))
+    fresh = [within if memos else within + kept for within, kept in noise]
+    fresh = [max(each, mp.fsum(fresh) / len(n)) for each in fresh]
+    variance = mp.fsum(h * h * each / m for h, m, each in zip(parts[-1], n, fresh))
     if memos:  # each device's parts in all the rounds since it joined
         stays = (mp.fsum(h / m for h, m in list(zip(parts[-1], n))[i:]) for i in range(len(n)))
         kept = mp.fsum(each for _, each in noise) / len(n)
         variance += mp.fsum(joined * kept * x**2 for joined, x in zip(new, stays))
-    else:
-        variance += mp.fsum(h * h * kept / m for h, m, (_, kept) in zip(parts[-1], n, noise))
     sums = [mp.fsum(h * x for h, x in zip(row, y)) for row in parts]
     change = 2 * mp.sqrt(sums[0] ** 2 + sums[1] ** 2) if period else sums[0]
     heard = [[n[i - 1] if i and memos else 0] * 2 for i in range(len(n))]
