@@ -16,6 +16,7 @@ from simulation.campaigns import into
 from simulation.devices import Fleet
 from simulation.population import Behaviour, from_records
 from tests.support.command_line import facts, printed
+from tests.support.harness import ROOT
 from tests.support.pages import Site, serving, words
 from tests.support.simulation import FUEL, NUMERIC, campaign
 
@@ -118,11 +119,8 @@ def test_rows_of_a_pair_are_its_cells_and_then_each_question(site: Site, data: P
     assert list(Results.open(site.url).pooled()) == list(found)
 
 
-def test_a_plan_says_what_a_pair_costs(tmp_path: Path) -> None:
+def test_a_plan_says_what_a_pair_costs() -> None:
     """At eps 2: 0.85 points for each cell with 10,000 answers, 0.27 with 100,000."""
-    file = tmp_path / "pair.toml"
-    text = (Path(__file__).parents[3] / "docs/examples/cars.toml").read_text(encoding="utf-8")
-    file.write_text(text)
     for devices, error in ((10_000, "0.85"), (100_000, "0.27")):
-        plan = printed("plan", file, "--devices", devices)
+        plan = printed("plan", ROOT / "docs/examples/cars.toml", "--devices", devices)
         assert f"the standard error of a cell is {error} points" in plan
