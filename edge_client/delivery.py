@@ -114,11 +114,6 @@ class CampaignQueue:
             if report.reads(now):
                 yield report.receipt_topic
 
-    def is_busy(self, now: float) -> bool:
-        """Whether there is something to send, or something may come soon."""
-        reports = self.reports.values()
-        return any(report.next_try <= now or report.is_expected(now) for report in reports)
-
     def add(self, row: Queued) -> None:
         """A report that is in the outbox; one that is known keeps its progress."""
         if row.round not in self.reports:

@@ -16,8 +16,9 @@ import time
 import venv
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,6 @@ from collector.health import Heartbeat, Status
 from collector.records import Candidate
 from collector.settings import resolve
 from edge_client import EdgeClient, Policy
-from edge_client.daemon import Runner
 from edge_client.records import Queued
 from faults.proxy import Proxy
 from protocol_spec import BodyFormat, Manifest, Report, receipt_page
@@ -45,7 +45,7 @@ LAST_ROUND, LAST_ATTRIBUTE = 65_535, 127  # the largest numbers there are
 ROOT: Final = Path(__file__).resolve().parents[2]
 STARTUP_LIMIT: Final = 10.0  # for --help and --version, and for what monitors run every few seconds
 SYNCS: Final = {"disk syncs before a report is sent": 2, "disk syncs of a round in all": 3}
-AGENTS, ROUND_BYTES_OF = 12, 2  # rounds
+AGENTS, PERIODS = 12, 2
 FLEETS: Final = ((1_000, 4), (100_000, 400), (1_000_000, 4_000), (1_000_000, 1_000))
 CALLS: Final = "pwrite64,write,fdatasync,fsync,sendto"
 _LINE: Final = re.compile(r"(?:\d+ +)?(\w+)\(\d+<(.*?)>(.*)", re.DOTALL)
@@ -240,32 +240,43 @@ def wire_sizes() -> Iterator[Measurement]:
 
 
 def round_bytes(directory: Path, devices: int, pages: int) -> Iterator[Measurement]:
-    """What agents that stay connected send and read in a round, at the end of it: the reports of
-    all other devices of their page are counted already. A proxy counts; the rest is real."""
-    each = devices // pages
+    """What agents that stay connected send and read in a round, at its end: the reports of all
+    other devices of their page are counted already. A proxy counts; the rest is real."""
+    first = int(time.time()) + 10
     asked = manifest(
-        4, period_seconds=6, rounds=ROUND_BYTES_OF, grace_seconds=600, receipt_pages=pages,
-        first=int(time.time()) + 10, devices=devices,
-    )  # fmt: skip
-    names = [f"{i:016x}" for i in range(40 * pages)]
-    names = [name for name in names if receipt_page(asked, name) == 0][:AGENTS]
+        4, period_seconds=10, rounds=PERIODS, grace_seconds=600, first=first, receipt_pages=pages
+    )
+    names = (f"{i:016x}" for i in count() if receipt_page(asked, f"{i:016x}") == 0)
+    data, timeout = directory / "data", time.monotonic() + 120
     with ExitStack() as stack:
         broker = stack.enter_context(Nats(directory / "nats"))
-        _count_others(directory / "data", asked, each)
-        collector = CollectorProcess(directory / "data", broker=broker.url)
-        stack.enter_context(collector).wait_until_connected()
-        agents = [stack.enter_context(_metered(directory / name, asked, broker)) for name in names]
-        limit = time.monotonic() + 120
-        while not all(agent.is_done for agent in agents):
-            if time.monotonic() > limit:
+        _count_others(data, asked, devices // pages)
+        collector = stack.enter_context(CollectorProcess(data, broker=broker.url))
+        collector.wait_until_connected()
+        proxies = [stack.enter_context(Proxy(broker.port)) for _ in range(AGENTS)]
+        agents, runners = [], []
+        for name, proxy in zip(names, proxies):
+            agent = stack.enter_context(EdgeClient(directory / name, policy=Policy(min_period=1)))
+            agent.join(agent.invitation(manifest=asked, broker=proxy.url), device=name)
+            agents.append(agent)
+            runners.append(stack.enter_context(closing(agent.runner(lambda _: "v0"))))
+        while not all(_counted(agent) == PERIODS for agent in agents):
+            if time.monotonic() > timeout:
                 raise TestbedError("the agents have no receipts")
-            for agent in agents:
-                agent.turn()
-        read, both = (max(column) for column in zip(*(agent.bytes_a_round() for agent in agents)))
-    note = f"{each} devices a page, {AGENTS} agents, {ROUND_BYTES_OF} rounds"
+            for runner in runners:
+                runner.tick(wait=0.01)
+        made = [proxy.connections for proxy in proxies]
+    read = max(sum(c.received for c in each) for each in made) / PERIODS
+    both = max(sum(c.received + c.sent for c in each) for each in made) / PERIODS
+    note = f"{devices // pages} devices a page, {AGENTS} agents, {PERIODS} rounds and connecting"
     of = f"{devices:,} devices on {pages:,} pages"
     yield Measurement(f"read in a round, {of}", read, "bytes", 10_000, note)
     yield Measurement(f"sent and read in a round, {of}", both, "bytes", 4_000, note)
+
+
+def _counted(agent: EdgeClient) -> int:
+    rows = agent.store.reports(agent.find().name)
+    return sum(row.fate == "counted" for row in rows)
 
 
 def _count_others(data: Path, asked: Manifest, others: int) -> None:
@@ -274,52 +285,10 @@ def _count_others(data: Path, asked: Manifest, others: int) -> None:
     with closing(open_store(data)) as store:
         device_key(resolve({"data_dir": data}), store)
         campaign = store.open_campaign(asked, asked.rounds.first).id
-        for number in range(ROUND_BYTES_OF):
-            tags = ((device, int.from_bytes(os.urandom(4))) for device in range(others))
-            store.commit([Candidate(campaign, number, d, 0, 0, tag, body) for d, tag in tags], [])
-
-
-@dataclass(frozen=True, slots=True)
-class _Metered:
-    """An agent that is connected, and what passed before its first round."""
-
-    client: EdgeClient
-    runner: Runner
-    proxy: Proxy
-    before: tuple[int, int]
-
-    @property
-    def is_done(self) -> bool:
-        rows = self.client.store.reports(self.client.find().name)
-        return [row.fate for row in rows] == ["counted"] * ROUND_BYTES_OF
-
-    def turn(self) -> None:
-        self.runner.tick(wait=0.01)
-
-    def passed(self) -> tuple[int, int]:
-        connections = self.proxy.connections
-        return sum(c.sent for c in connections), sum(c.received for c in connections)
-
-    def bytes_a_round(self) -> tuple[float, float]:
-        """Read, and read and sent."""
-        sent, read = (now - then for now, then in zip(self.passed(), self.before))
-        return read / ROUND_BYTES_OF, (sent + read) / ROUND_BYTES_OF
-
-
-@contextmanager
-def _metered(state: Path, asked: Manifest, broker: Nats) -> Iterator[_Metered]:
-    with (
-        Proxy(broker.port) as proxy,
-        EdgeClient(state, policy=Policy(min_period=1)) as client,
-        closing(client.runner(lambda _: "v0")) as runner,
-    ):
-        client.join(client.invitation(manifest=asked, broker=proxy.url), device=state.name)
-        agent = _Metered(client, runner, proxy, (0, 0))
-        while not (links := runner.delivery.connections.values()) or not all(
-            link.is_ready for link in links
-        ):
-            agent.turn()
-        yield replace(agent, before=agent.passed())
+        for number in range(PERIODS):
+            tags = (int.from_bytes(os.urandom(4)) for _ in range(others))
+            rows = [Candidate(campaign, number, d, 0, 0, tag, body) for d, tag in enumerate(tags)]
+            store.commit(rows, [])
 
 
 def draw_time(directory: Path, draws: int = 200) -> Measurement:

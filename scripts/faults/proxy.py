@@ -31,7 +31,7 @@ class Proxy:
         self._flowing.set()
         self.connections: list[Connection] = []
         self.accepted = 0
-        self._changing = threading.Condition()
+        self._changing = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port = int(self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -80,11 +80,6 @@ class Proxy:
     def chunk(self) -> int:
         return self._chunk if self.bytes_a_second is None else SLOW_CHUNK
 
-    def wait_for_connections(self, count: int, timeout: float = 30.0) -> bool:
-        """Whether that many connections were made in time, from the beginning."""
-        with self._changing:
-            return self._changing.wait_for(lambda: self.accepted >= count, timeout)
-
     def _open(self) -> list[Connection]:
         with self._changing:
             self.connections = [each for each in self.connections if each.is_alive]
@@ -107,7 +102,6 @@ class Proxy:
                 self.connections = [*self.connections, connection]
                 connection.start()
                 self.accepted += 1
-                self._changing.notify_all()
 
 
 class Connection:
