@@ -23,7 +23,6 @@ from tests.support.network import Peer, Proxy, Wire, paho
 
 PATIENCE_SECONDS = 60.0
 REDELIVERY_SECONDS = 30.0  # of NATS, by default
-SENT = 4_000
 
 
 def step_until(done: Callable[[], bool], step: Callable[[], object]) -> None:

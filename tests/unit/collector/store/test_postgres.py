@@ -424,6 +424,12 @@ def test_a_refusal_says_what_to_do(case: str) -> None:
     assert text in refusal(make())
 
 
+def test_a_server_with_no_connection_left() -> None:
+    lonely = as_user("lonely", new_schema())
+    with closing(psycopg.connect(lonely.url)):
+        assert "no connection left" in refusal(lonely)
+
+
 def test_a_wrong_password(secret: Path) -> None:
     text = refusal(StoreAddress(as_user("locked").url, secret))
     assert "the server refuses the user or its password" in text
