@@ -140,11 +140,7 @@ class ServerCertificate:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A name the broker knows, with its password's hash or its certificate's serial number.
-
-    With `exchange` the password is for joining only, until `expires` if that is set; then the
-    device has one of its own.
-    """
+    """A name the broker knows, with its password's hash or its certificate's serial number."""
 
     name: str
     role: Role
@@ -152,15 +148,12 @@ class User:
     serial: int | None = None
     revoked: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
-    exchange: bool = False
-    expires: int | None = None
 
     def __post_init__(self) -> None:
         """Read from a file that somebody may have changed, and written into access lists."""
         name, password = (str(text) for text in (self.name, self.password or "none"))
         sound = _NAME.fullmatch(name) and _HASH.fullmatch(password)
-        whole = (type(number) in (int, type(None)) for number in (self.serial, self.expires))
-        if not sound or not all(whole):
+        if not sound or type(self.serial) not in (int, type(None)):
             raise SettingsError(f"invalid user {self.name!r}; nothing was written")
         check_labels(self.labels)
 

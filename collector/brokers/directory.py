@@ -202,8 +202,6 @@ class BrokerDirectory:
         *,
         campaign: str = "",
         labels: Mapping[str, str] | None = None,
-        exchange: bool = False,
-        expires: int | None = None,
     ) -> dict[str, Path]:
         """Write an invitation for each device; the files, by the devices' names."""
         wanted = list(names)
@@ -214,12 +212,11 @@ class BrokerDirectory:
         made = {}
         for name in wanted:
             user, secret = self._new_user(name, Role.DEVICE)
-            user = replace(user, labels=labels or {}, exchange=exchange, expires=expires)
-            self.users[name] = user
+            self.users[name] = user = replace(user, labels=labels or {})
             made[name] = self.path / "invitations" / f"{name}{ENDING}"
             invitation = DeviceInvitation(
                 brokers, self.plan.namespace, name, campaign, authority=trusted, **secret,
-                labels=dict(user.labels), exchange=exchange, expires=expires,
+                labels=dict(user.labels),
             )  # fmt: skip
             write_durably(made[name], invitation.text())
         self.write()
@@ -261,7 +258,7 @@ class BrokerDirectory:
         self.write()
         return True
 
-    def _new_user(self, name: str, role: Role) -> tuple[User, dict[str, str]]:
+    def _new_user(self, name: str, role: Role) -> tuple[User, dict[str, Any]]:
         """A user, and its secret as the fields of an invitation."""
         if self.plan.auth == "password":
             secret = new_password()
