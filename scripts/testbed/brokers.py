@@ -185,7 +185,7 @@ def make_session(
 ) -> None:
     """A persistent session that collects messages while nobody reads."""
     with connected(url, client_id, clean=False, ca_file=ca_file) as sock:
-        sock.sendall(_packet(_SUBSCRIBE, b"\0\1" + _text(topic_filter) + b"\1"))
+        sock.sendall(mqtt_packet(_SUBSCRIBE, b"\0\1" + mqtt_text(topic_filter) + b"\1"))
         sock.recv(5)
         sock.sendall(_DISCONNECT)
 
@@ -219,7 +219,7 @@ def publish(
         while group := list(islice(left, GROUP)):
             wait_until_unanswered(WINDOW - len(group))
             packets = [
-                _packet(kind, _text(topic) + struct.pack(">H", n % 65_535 + 1) + payload)
+                mqtt_packet(kind, mqtt_text(topic) + struct.pack(">H", n % 65_535 + 1) + payload)
                 for n, (topic, payload) in enumerate(group, start=sent)
             ]
             sock.sendall(b"".join(packets))
@@ -241,7 +241,7 @@ def connected(
 ) -> Iterator[socket.socket]:
     """A connection that the broker has accepted; any failure on it is a TestbedError."""
     broker = parse_broker(url)
-    head = _text("MQTT") + struct.pack(">BBH", 4, 2 if clean else 0, KEEPALIVE_SECONDS)
+    head = mqtt_text("MQTT") + struct.pack(">BBH", 4, 2 if clean else 0, KEEPALIVE_SECONDS)
     try:
         with ExitStack() as stack:
             sock = socket.create_connection((broker.host, broker.port), answer_seconds)
@@ -249,7 +249,7 @@ def connected(
             if broker.tls:
                 context = ssl.create_default_context(cafile=ca_file)
                 sock = stack.enter_context(context.wrap_socket(sock, server_hostname=broker.host))
-            sock.sendall(_packet(_CONNECT, head + _text(client_id)))
+            sock.sendall(mqtt_packet(_CONNECT, head + mqtt_text(client_id)))
             if sock.recv(4) != _ACCEPTED:
                 raise ConnectionError("the broker refused the connection")
             yield sock
@@ -257,13 +257,14 @@ def connected(
         raise TestbedError(f"publishing to {url} failed: {error}") from None
 
 
-def _text(value: str) -> bytes:
-    encoded = value.encode()
+def mqtt_text(value: str | bytes) -> bytes:
+    encoded = value if isinstance(value, bytes) else value.encode()
     return struct.pack(">H", len(encoded)) + encoded
 
 
-def _packet(kind: int, body: bytes) -> bytes:
-    size, head = len(body), bytearray([kind])
+def mqtt_packet(first: int, body: bytes) -> bytes:
+    """With its first byte, which holds kind and flags."""
+    size, head = len(body), bytearray([first])
     while size > 127:
         head.append(size & 127 | 128)
         size >>= 7

@@ -66,10 +66,10 @@ from protocol_spec import (
 from protocol_spec.programs import output
 from protocol_spec.programs.settings import Credentials, parse_broker
 from protocol_spec.programs.system import random_client_id
-from testbed.brokers import Broker, Nats, leave, publish
+from testbed.brokers import Broker, Nats, leave, mqtt_text, publish
 from tests.support.campaigns import manifest
 from tests.support.databases import new_schema
-from tests.support.network import CONNACK, CONNECT, PUBLISH, Wire, frame, paho, text
+from tests.support.network import CONNACK, CONNECT, PUBLISH, Wire, frame, paho
 from tests.support.processes import Logged, run_command, wait_until
 
 Message = tuple[str, bytes]
@@ -147,7 +147,7 @@ def retained(port: int, *filters: str) -> dict[str, bytes]:
 
 def connect_raw(sock: socket.socket) -> Wire:
     """MQTT 3.1.1 by hand, for what paho would not send."""
-    sock.sendall(frame(CONNECT, text("MQTT") + bytes([4, 2, 0, 60]) + text("raw")))
+    sock.sendall(frame(CONNECT, mqtt_text("MQTT") + bytes([4, 2, 0, 60]) + mqtt_text("raw")))
     wire = Wire(sock)
     answer = wire.read()
     assert answer is not None
@@ -159,7 +159,7 @@ def publication(wire: Wire, message: Message, mid: int) -> bytes:
     """A message from a scripted broker to the collector with QoS 1, as bytes."""
     topic, payload = message
     tail = b"\0" if wire.version == 5 else b""
-    return frame(PUBLISH, text(topic) + mid.to_bytes(2) + tail + payload, flags=2)
+    return frame(PUBLISH, mqtt_text(topic) + mid.to_bytes(2) + tail + payload, flags=2)
 
 
 # --- the command line -----------------------------------------------------------------------------

@@ -189,13 +189,6 @@ def withdraw(store: Store, campaign: Campaign, device: int) -> int:
     return len(done.reports)
 
 
-def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """Every row of every table of an SQLite file, as another process sees them."""
-    with closing(sqlite3.connect(path)) as db:
-        names = [n for (n,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return {n: db.execute(f"SELECT * FROM {n}").fetchall() for n in names}  # noqa: S608
-
-
 class Tap:
     """Connects as `sqlite3.connect` does, and keeps the connection for the test to disturb."""
 

@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -48,6 +47,7 @@ from protocol_spec.programs.memory_broker import MemoryBroker
 from protocol_spec.programs.mqtt import Version
 from protocol_spec.programs.packets import Message
 from protocol_spec.programs.settings import BrokerUrl, Credentials, parse_broker
+from tests.support import harness
 from tests.support.campaigns import manifest
 from tests.support.protocol.entropy import seeded
 
@@ -202,10 +202,8 @@ def draw_rounds(agent: Agent, rounds: int, value: object = "wood") -> list[bytes
 
 
 def rows(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of every table, as another process sees them."""
-    with closing(sqlite3.connect(directory / "state.db")) as db:
-        names = [n for (n,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return {n: db.execute(f"SELECT * FROM {n}").fetchall() for n in names}  # noqa: S608
+    """All that a state directory holds."""
+    return harness.rows(directory / "state.db")
 
 
 def as_killed(directory: Path, copy: Path) -> Path:

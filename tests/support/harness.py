@@ -11,12 +11,13 @@ from __future__ import annotations
 import functools
 import inspect
 import shutil
+import sqlite3
 import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"  # reference material next to a checkout; often not there
@@ -57,6 +58,13 @@ def need(*names: str) -> None:
     """Skip the test unless all of these are installed; with CI=true it fails instead."""
     for name in names:
         path_of(name)
+
+
+def rows(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table of an SQLite file, as another process sees them."""
+    with closing(sqlite3.connect(path)) as db:
+        names = [n for (n,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {n: db.execute(f"SELECT * FROM {n}").fetchall() for n in names}  # noqa: S608
 
 
 # --- processes ------------------------------------------------------------------------------------

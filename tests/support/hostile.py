@@ -8,6 +8,7 @@ from functools import cache
 from typing import Final
 
 from protocol_spec import Manifest
+from testbed.brokers import mqtt_text
 from tests.support.network import (
     CONNACK,
     PINGREQ,
@@ -18,7 +19,6 @@ from tests.support.network import (
     Script,
     Wire,
     frame,
-    text,
 )
 
 MIB: Final = 1 << 20
@@ -52,7 +52,7 @@ def endless_connack(wire: Wire) -> None:
 
 
 def connack_full_of_properties(wire: Wire) -> None:
-    properties = (b"\x26" + text("k") + text("v")) * 30_000
+    properties = (b"\x26" + mqtt_text("k") + mqtt_text("v")) * 30_000
     size = len(properties)
     length = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
     wire.send(frame(CONNACK, b"\0\0" + length + properties))
@@ -74,7 +74,7 @@ def many_retained(wire: Wire) -> None:
     accepted(wire)
     tail = b"\0" if wire.version == 5 else b""
     for number in range(300):
-        body = text(f"allomfree/v1/pub/{number}") + tail + bytes(200_000)
+        body = mqtt_text(f"allomfree/v1/pub/{number}") + tail + bytes(200_000)
         wire.send(frame(PUBLISH, body, flags=1))
 
 
@@ -91,7 +91,7 @@ ATTACKS: Final[tuple[Script, ...]] = (
     sends(*[frame(PINGRESP) * 20_000] * 8),
     sends(frame(PINGREQ) * 500_000),
     sends(bytes([PUBLISH << 4]) + b"\x80\x80\x40", *[b"\0"] * 300),  # byte by byte
-    sends(frame(PUBLISH, text("t") + struct.pack("!H", 7) + b"\0", flags=4) * 10_000),  # QoS 2
+    sends(frame(PUBLISH, mqtt_text("t") + struct.pack("!H", 7) + b"\0", flags=4) * 10_000),  # QoS 2
 )
 
 

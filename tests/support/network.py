@@ -16,7 +16,7 @@ import faults.proxy
 from collector.links.mqtt import PahoLink
 from faults.proxy import CHUNK, Connection
 from protocol_spec.programs.settings import Credentials, parse_broker
-from testbed.brokers import Broker
+from testbed.brokers import Broker, mqtt_packet, mqtt_text
 
 CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK = 1, 2, 3, 4, 8, 9
 PINGREQ, PINGRESP, DISCONNECT = 12, 13, 14
@@ -41,17 +41,7 @@ class Published:
 
 
 def frame(kind: int, body: bytes = b"", flags: int = 0) -> bytes:
-    length, rest = b"", len(body)
-    while True:
-        rest, digit = divmod(rest, 128)
-        length += bytes([digit | (128 if rest else 0)])
-        if not rest:
-            return bytes([kind << 4 | flags]) + length + body
-
-
-def text(value: str | bytes) -> bytes:
-    raw = value if isinstance(value, bytes) else value.encode()
-    return struct.pack("!H", len(raw)) + raw
+    return mqtt_packet(kind << 4 | flags, body)
 
 
 class Wire:
@@ -123,7 +113,7 @@ class Wire:
 
     def publication(self, topic: str | bytes, payload: bytes) -> bytes:
         """The same, as bytes."""
-        return frame(PUBLISH, text(topic) + (b"\0" if self.version == 5 else b"") + payload)
+        return frame(PUBLISH, mqtt_text(topic) + (b"\0" if self.version == 5 else b"") + payload)
 
     def published(self, packet: Packet) -> Published:
         """What a PUBLISH from the client says."""

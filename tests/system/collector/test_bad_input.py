@@ -21,7 +21,7 @@ from collector.health import examine
 from collector.results.facts import status_facts
 from protocol_spec import Manifest, Outcome, Report, Topics, digest8, make_report
 from protocol_spec.limits import MAX_REPORT_BYTES
-from testbed.brokers import Broker, publish
+from testbed.brokers import Broker, mqtt_text, publish
 from tests.support.campaigns import manifest
 from tests.support.collector_processes import (
     ATTRIBUTE,
@@ -35,7 +35,7 @@ from tests.support.collector_processes import (
     own_namespace,
     wait_until_open,
 )
-from tests.support.network import PUBACK, PUBLISH, frame, text
+from tests.support.network import PUBACK, PUBLISH, frame
 from tests.support.processes import wait_until
 
 K = 11
@@ -155,7 +155,7 @@ def test_odd_bytes_of_the_protocol_itself(
     for name in (b"a b", b"a\0b", b"\xff\xfe", b"\xed\xa0\x80"):
         with socket.create_connection(("127.0.0.1", broker.port), 30) as sock:
             wire = connect_raw(sock)
-            topic = text(root + name + b"/report")
+            topic = mqtt_text(root + name + b"/report")
             sock.sendall(frame(PUBLISH, topic + b"\0\1" + good, flags=2))
             answer = wire.read()
             assert answer is None or answer.kind == PUBACK

@@ -29,7 +29,8 @@ from tests.support.collector import (
     seal,
     three_questions,
 )
-from tests.support.databases import rows, withdraw
+from tests.support.databases import withdraw
+from tests.support.harness import rows
 
 BODY = bytes.fromhex("c0ffee5ea1ed") * 4
 DEVICES = [0x7E57_0000_DE71_CE00 + i for i in range(20)]

@@ -38,8 +38,9 @@ from protocol_spec.programs.packets import (
     read_publish,
 )
 from protocol_spec.programs.packets import PUBLISH as PUBLISH_BYTE
+from testbed.brokers import mqtt_text
 from tests.support.brokers import Files
-from tests.support.network import PUBLISH, SUBACK, frame, text
+from tests.support.network import PUBLISH, SUBACK, frame
 
 LONGEST: Final = 268_435_455
 
@@ -139,11 +140,11 @@ def test_garbage_is_read_or_refused(noise: bytes, v5: bool) -> None:
         (b"", False),
         (b"\0", False),
         (b"\0\x05abc", False),
-        (text("topic"), False),
-        (text("topic") + b"\0", False),
-        (text("topic") + b"\0\1", True),
-        (text("topic") + b"\0\1\x05abc", True),
-        (text("topic") + b"\0\1\xff\xff", True),
+        (mqtt_text("topic"), False),
+        (mqtt_text("topic") + b"\0", False),
+        (mqtt_text("topic") + b"\0\1", True),
+        (mqtt_text("topic") + b"\0\1\x05abc", True),
+        (mqtt_text("topic") + b"\0\1\xff\xff", True),
     ],
 )
 def test_a_message_shorter_than_its_parts(body: bytes, v5: bool) -> None:
@@ -158,7 +159,7 @@ def test_a_message_shorter_than_its_parts(body: bytes, v5: bool) -> None:
 
 @pytest.mark.parametrize("name", [b"\xff\xfe", b"\xed\xa0\x80", b"a\xc3"])
 def test_a_topic_that_is_no_text(name: bytes) -> None:
-    packet = frame(3, text(name) + b"\0\x09" + b"payload", flags=3)
+    packet = frame(3, mqtt_text(name) + b"\0\x09" + b"payload", flags=3)
     (message,), rest = read_all(packet, v5=False)
     assert message == Message(None, b"payload", True, 9)
     assert rest == b""
@@ -225,7 +226,7 @@ def front(kind: int, length: int) -> bytes:
 
 
 def test_nothing_is_read_while_packets_wait_to_be_handled() -> None:
-    packet = frame(PUBLISH, text("t") + b"\0")
+    packet = frame(PUBLISH, mqtt_text("t") + b"\0")
     with pair() as (sock, there):
         pouring = pour(there, packet * (4 * READ_BYTES // len(packet)))
         while len(sock.buffer) < READ_BYTES:
@@ -273,8 +274,8 @@ def test_a_packet_is_refused_by_its_first_bytes(sent: tuple[int, int], refusal: 
 @pytest.mark.parametrize("length", [LARGEST_PACKET, 3 * LARGEST_PACKET, 20 * LARGEST_PACKET])
 def test_a_larger_message_is_cut_off_in_mqtt_3_1_1(length: int) -> None:
     """Topic and number are kept, so that it can be refused and acknowledged."""
-    head = text("some/topic") + b"\1\2"
-    later = frame(PUBLISH, text("later") + b"\3\4", flags=2)
+    head = mqtt_text("some/topic") + b"\1\2"
+    later = frame(PUBLISH, mqtt_text("later") + b"\3\4", flags=2)
     found: list[Message] = []
     with pair() as (sock, there):
         start = bytearray(front(PUBLISH, length))
@@ -325,7 +326,7 @@ def test_nothing_is_read_from_a_broker_that_reads_nothing() -> None:
 
 
 RECORDS = 100  # that fit into any socket
-PACKET = frame(PUBLISH, text("t") + b"\0")
+PACKET = frame(PUBLISH, mqtt_text("t") + b"\0")
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 
 

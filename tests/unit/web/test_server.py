@@ -26,7 +26,7 @@ from protocol_spec.programs.settings import SettingsError
 from tests.support.campaigns import manifest
 from tests.support.collector import FIRST
 from tests.support.command_line import Cli
-from tests.support.databases import rows
+from tests.support.harness import rows
 from tests.support.pages import Own, Site, serving
 
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "

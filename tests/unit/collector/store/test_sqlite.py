@@ -39,7 +39,8 @@ from tests.support.collector import (
     seal,
     three_questions,
 )
-from tests.support.databases import Tap, rows, withdraw
+from tests.support.databases import Tap, withdraw
+from tests.support.harness import rows
 
 ACCEPTED, DUPLICATE = Outcome.ACCEPTED, Outcome.DUPLICATE
 
