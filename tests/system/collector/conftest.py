@@ -51,12 +51,6 @@ def own_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broke
 
 
 @pytest.fixture
-def own_nats(tmp_path: Path) -> Iterator[Broker]:
-    with new_broker("quick nats", tmp_path / "nats") as running:
-        yield running
-
-
-@pytest.fixture
 def own_mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     """mosquitto without persistence: it forgets when it is killed."""
     made = new_broker("mosquitto", tmp_path / "mosquitto")
