@@ -29,6 +29,7 @@ from collector.results.facts import (
     role_of,
     status_facts,
 )
+from collector.results.groups import by_group
 from collector.results.trends import COLUMNS, comparisons, trends
 from collector.results.words import (
     Facts,
@@ -189,6 +190,12 @@ def _outcome_lines(outcomes: dict[str, int]) -> list[str]:
     "in another data directory; or with --value whether it is above another value.",
 )
 @TREND
+@click.option("--by", metavar="LABEL", help="Show results by group, and how groups differ.")
+@click.option(
+    "--totals",
+    metavar="GROUP=DEVICES,...",
+    help="With --by: also weigh groups by how many devices each is known to have.",
+)
 @AS_JSON
 def estimate(
     settings: Settings,
@@ -200,6 +207,8 @@ def estimate(
     value: str | None,
     other: str | None,
     trend: str | None,
+    by: str | None,
+    totals: str | None,
     as_json: bool,
 ) -> None:
     """Print results: a sentence, and the histogram with its intervals.
@@ -211,7 +220,10 @@ def estimate(
     allomfree-collector estimate --attribute fuel --value gas --compare wood
     allomfree-collector estimate heat-2028 --compare heat-2027
     allomfree-collector estimate home-heat --trend
+    allomfree-collector estimate --by region --totals north=1200,south=800
     """
+    if totals is not None and by is None:
+        raise SettingsError("--totals is for groups: name their label with --by")
     with closing(read_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         if trend is not None:
@@ -220,6 +232,10 @@ def estimate(
         if other is not None and value is None:
             compared = _compared(store, found, attribute, number, other)
             show(compared, as_json, _differences_text)
+            return
+        if by is not None:
+            grouped = by_group(store, found, attribute, number, by, _totals(totals))
+            show(grouped, as_json, _groups_text)
             return
         results = chosen_results(store, found, attribute, number)
         last = store.last_sealed(found.id)
@@ -333,6 +349,32 @@ def _difference_lines(facts: Facts) -> Iterator[str]:
     yield from (f"{facts['attribute']}: {facts['question']}", f"  {facts['sentence']}")
     yield f"  {a['label']} ({a['n']:,} reports) less {b['label']} ({b['n']:,} reports)"
     yield from _change_table("points", [(row["value"], 100.0, row) for row in rows], "difference")
+
+
+def _totals(text: str | None) -> dict[str, float] | None:
+    if text is None:
+        return None
+    pairs = [part.rpartition("=")[::2] for part in text.split(",")]
+    if not all(name and devices.isdecimal() for name, devices in pairs):
+        raise SettingsError(f"--totals {text}: write it like north=1200,south=800")
+    return {name.strip(): float(devices) for name, devices in pairs}
+
+
+def _groups_text(grouped: list[Facts]) -> str:
+    return "\n\n".join("\n".join(_group_lines(facts)) for facts in grouped)
+
+
+def _group_lines(facts: Facts) -> Iterator[str]:
+    yield f"{facts['attribute']}: {facts['question']}"
+    for group in facts["groups"]:
+        yield f"  {facts['label']} {group['group']}: {group['sentence']}"
+        if not group["withheld"]:
+            yield f"    {rounds_line(group)}"
+            yield from (f"    {line}" for line in _share_table(group))
+    yield from (f"  {compared['sentence']}" for compared in facts["differences"])
+    if facts["fleet"] is not None:
+        yield "  all devices, groups weighed by their known sizes"
+        yield from (f"    {line}" for line in _share_table(facts["fleet"]))
 
 
 def _trends_text(trends: list[Facts]) -> str:

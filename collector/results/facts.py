@@ -39,6 +39,7 @@ from protocol_spec import (
     largest_shift,
     made_up_frequencies,
 )
+from protocol_spec.estimation.reliability import ResponseRate
 from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs.output import quoted, shown
 from protocol_spec.programs.system import write_durably
@@ -259,6 +260,7 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
     `pair` named beforehand and of all pairs at once, which shows which value is `tallest`.
     """
     attribute, far = attribute_of(campaign, result), result.difference
+    silence = _silence(campaign, result)
     final = result.round is None or (last_sealed is not None and result.round <= last_sealed)
     return {
         "sentence": headline(campaign.manifest, result, final=final),
@@ -276,7 +278,12 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
         "pair": _pair(campaign, result),
         "plausible": is_plausible(campaign, result),
         "lies": _lies(campaign, result),
-        "warnings": [*_warnings(campaign, attribute), *_implausible(campaign, result)],
+        "silence": silence,
+        "warnings": [
+            *_warnings(campaign, attribute),
+            *_implausible(campaign, result),
+            *_too_silent(result, silence),
+        ],
     }
 
 
@@ -298,6 +305,39 @@ def is_plausible(campaign: Campaign, result: Result) -> bool | None:
     """Whether honest devices can have sent this, chance apart; None where it is withheld."""
     found = plausibility_of(campaign.manifest, result)
     return None if found is None else found.ok
+
+
+def _silence(campaign: Campaign, result: Result) -> Facts | None:
+    """Limits whatever silent devices hold: of a round, those heard before that did not report in
+    it; of several rounds, reports that devices did not send. None where every device counts once
+    (nested) or only answers when it is its turn (once)."""
+    combined = campaign.manifest.mechanisms[0].analysis.combined
+    if result.withheld or combined != "pooled":
+        return None
+    rate = ResponseRate(result.heard, result.returned)
+    silent = result.heard - result.returned
+    shift = silent / (silent + result.devices)
+    low, high = (end.tolist() for end in rate.bounds(result.low, result.high, result.devices))
+    if result.round is None:
+        shift = result.uneven
+        low = [max(0.0, end - shift) for end in result.low]
+        high = [min(1.0, end + shift) for end in result.high]
+    return {"share": rate.share, "shift": shift, "low": low, "high": high}
+
+
+def _too_silent(result: Result, silence: Facts | None) -> list[str]:
+    """A warning where silence can hide more than the intervals allow for."""
+    widest = max((high - low for low, high in zip(result.low, result.high)), default=0.0) / 2.0
+    if silence is None or silence["shift"] <= widest:
+        return []
+    why = "some devices reported more often than others"
+    if result.round is not None:
+        why = f"{result.heard - result.returned:,} of {result.heard:,} devices did not report again"
+    warning = (
+        f"{why}; if that depends on their value, a bar can be off by up to "
+        f"{in_percent(silence['shift'])} points, more than its interval says"
+    )
+    return [warning]
 
 
 def _implausible(campaign: Campaign, result: Result) -> list[str]:

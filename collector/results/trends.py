@@ -214,10 +214,15 @@ def comparisons(
     return [compare_results(*pair) for pair in made]
 
 
-def compare_results(ours: tuple[Campaign, Result], theirs: tuple[Campaign, Result]) -> Facts:
+def compare_results(
+    ours: tuple[Campaign, Result],
+    theirs: tuple[Campaign, Result],
+    groups: tuple[str, str] | None = None,
+) -> Facts:
     """How much more frequent each value is in the first result than in the second.
 
-    Of two campaigns the errors are independent. Of two rounds of one they may share memos.
+    Of two campaigns, and of two `groups`, the errors are independent. Of two rounds of one campaign
+    they may share memos.
     """
     (a, first), (b, second) = ours, theirs
     asked, other = attribute_of(a, first), attribute_of(b, second)
@@ -228,10 +233,12 @@ def compare_results(ours: tuple[Campaign, Result], theirs: tuple[Campaign, Resul
     same = a.manifest.digest == b.manifest.digest
     facts: Facts = {"attribute": asked.name, "question": asked.question, "unit": asked.unit}
     facts |= {"a": _side(a, first, same), "b": _side(b, second, same), "differences": []}
+    for side, group in zip("ab", groups or ()):
+        facts[side]["label"] = group
     facts |= {"mean": None, "confidence": first.confidence}
     if first.withheld or second.withheld:
         return {**facts, "sentence": "Not enough reports for a comparison: a result is withheld."}
-    shared = _correlation(a, first, second) if same else np.zeros(asked.k)
+    shared = _correlation(a, first, second) if same and not groups else np.zeros(asked.k)
     x, y = (within_one(np.array(result.raw)) for result in (first, second))
     columns = [np.array(first.raw) - np.array(second.raw)]
     for low, high in (("low", "high"), ("low_all", "high_all")):

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import protocol_spec
 from collector.data_dir import DeviceKey
 from collector.records import Campaign, Tally
+from collector.results.facts import result_facts
 from collector.rounds.publishing import discovery, discovery_topic
 from collector.rounds.results import (
     CONFIDENCE,
@@ -454,3 +456,27 @@ def test_a_broker_that_refuses_it_is_logged_with_topic_and_remedy(
     (line,) = [message for message in caplog.messages if "refused" in message]
     assert f"refused {discovery_topic('homeassistant', campaign)}: Not authorized" in line
     assert "allomfree-collector enrol --reader home --home-assistant homeassistant" in line
+
+
+# --- what silence can hide -----------------------------------------------------------------------
+
+
+def test_silence_is_stated_where_it_can_hide_something(campaign: Campaign) -> None:
+    """A round by who did not report again, several by uneven reports, in points of a bar."""
+    form = campaign.manifest.body_formats[FUEL]
+    tally = Tally(5000, random_counts(form, 5000, seed=3)[1])
+    made = round_result(campaign, 0, FUEL, tally, {}, (5000, 5000))
+    facts = result_facts(campaign, made, 0)
+    whole = {"share": 1.0, "shift": 0.0, "low": [*made.low], "high": [*made.high]}
+    assert facts["silence"] == whole
+    assert not any("report again" in warning for warning in facts["warnings"])
+    missed = replace(made, heard=8000, returned=3000, n=3000, devices=3000)
+    facts = result_facts(campaign, missed, 0)
+    assert facts["silence"]["shift"] == 0.625
+    assert facts["silence"]["low"] == pytest.approx([0.375 * low for low in made.low])
+    assert facts["silence"]["high"] == pytest.approx([0.375 * high + 0.625 for high in made.high])
+    assert [w for w in facts["warnings"] if "5,000 of 8,000 devices did not report again" in w]
+    pooled = replace(made, round=None, uneven=0.25)
+    facts = result_facts(campaign, pooled, 0)
+    assert facts["silence"]["low"] == pytest.approx([max(0.0, low - 0.25) for low in made.low])
+    assert [w for w in facts["warnings"] if "reported more often than others" in w]

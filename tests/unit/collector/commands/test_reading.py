@@ -66,6 +66,38 @@ def test_status_before_the_first_and_after_the_last_round(cli: Cli, data: Path) 
     assert f"{over.name} (finished): A test\n  all rounds are sealed: 1\n" in text
 
 
+def test_estimate_by_group(cli: Cli, data: Path) -> None:
+    """Each group, each pair, and all by their known sizes; a group of too few is not there."""
+    asked = '[[attributes]]\nname = "fuel"\nquestion = "?"\nvalues = ["gas", "oil", "wood"]\n'
+    groups = '[groups]\nlabel = "region"\n"values" = ["north", "south"]\n'
+    manifest = three_questions(min_reports=30, attributes=asked + groups)
+    with closing(open_store(data)) as store:
+        campaign = store.open_campaign(manifest, 0)
+        north, south, others = campaign.cells(0)
+        sizes = {north: (60, 0), south: (40, 2), others: (35, 1)}
+        where = [(cell, body) for cell, (n, body) in sizes.items() for _ in range(n)]
+        batch = [candidate(campaign, d)._replace(attribute=c) for d, (c, _) in enumerate(where)]
+        bodies = [bytes((body,)) for _, body in where]
+        store.commit([c._replace(body=body) for c, body in zip(batch, bodies)], [])
+        seal(store, campaign, 0)
+    words = ("estimate", "--by", "region", "--totals", "north=600,south=400", "--data-dir", data)
+    (facts,) = facts_of(cli(*words, "--json"))
+    assert [(g["group"], g["n"]) for g in facts["groups"]] == [
+        ("north", 60), ("south", 40), ("others", 35),
+    ]  # fmt: skip
+    raw = [group["histogram"][0]["raw"] for group in facts["groups"]]
+    assert len(facts["differences"]) == 3
+    gas = facts["differences"][0]["differences"][0]
+    assert gas["difference"] == pytest.approx(raw[0] - raw[1])
+    assert facts["fleet"]["histogram"][0]["raw"] == pytest.approx(0.6 * raw[0] + 0.4 * raw[1])
+    text = cli(*words).stdout
+    assert "  region south: " in text
+    assert "between north and south" in text
+    wrong = ("--by", "model"), ("--by", "region", "--totals", "east=1"), ("--totals", "a=1")
+    for options in wrong:
+        assert cli("estimate", *options, "--data-dir", data).exit_code
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -1,0 +1,102 @@
+"""Results by group of a public label: each group, how groups differ, and the fleet by known sizes.
+
+Groups have no device in common, so that the errors of two are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+from collector.errors import UnknownCampaign
+from collector.records import POOLED, Campaign
+from collector.results.estimates import estimate_of
+from collector.results.facts import attribute_index, result_facts, round_number
+from collector.results.trends import compare_results
+from collector.results.words import Facts
+from collector.store import Store
+from protocol_spec import Groups, Result
+from protocol_spec.estimation import post_stratified
+from protocol_spec.programs.output import quoted
+from protocol_spec.programs.settings import SettingsError
+
+WITHHELD = "Withheld: too few devices, or another group of too few would show by subtracting."
+
+
+def by_group(
+    store: Store,
+    found: Campaign,
+    attribute: str | None,
+    number: str,
+    label: str,
+    totals: Mapping[str, float] | None = None,
+) -> list[Facts]:
+    """For each question the results of its groups in a round, or of all rounds together."""
+    groups = found.manifest.groups
+    if groups is None or groups.label != label:
+        known = "has no groups" if groups is None else f"has groups by {quoted(groups.label)} alone"
+        raise UnknownCampaign(f"{found.name} {known}: its manifest names them, before it begins")
+    if number == "all":
+        raise UnknownCampaign("groups of all rounds are not shown at once; name one, or pooled")
+    key = POOLED if number == "pooled" else round_number(store, found, number)
+    asked = range(len(found.manifest.attributes))
+    indexes = asked if attribute is None else [attribute_index(found, attribute)]
+    return [_of_attribute(store, found, index, groups, key, totals) for index in indexes]
+
+
+def _of_attribute(
+    store: Store,
+    found: Campaign,
+    index: int,
+    groups: Groups,
+    key: int,
+    totals: Mapping[str, float] | None,
+) -> Facts:
+    cells = zip(groups.names, found.cells(index))
+    known = {name: r for name, cell in cells for r in store.group_results(found.id, cell, key)}
+    asked, last = found.manifest.attributes[index], store.last_sealed(found.id)
+    withheld = {"withheld": True, "sentence": WITHHELD}
+    return {
+        "campaign": found.name,
+        "attribute": asked.name,
+        "question": asked.question,
+        "label": groups.label,
+        "groups": [
+            {"group": name}
+            | (result_facts(found, known[name], last) if name in known else withheld)
+            for name in groups.names
+        ],
+        "differences": list(_differences(found, known)),
+        "fleet": None if totals is None else _fleet(found, index, known, totals),
+    }
+
+
+def _differences(found: Campaign, known: Mapping[str, Result]) -> Iterator[Facts]:
+    """Every pair; the larger group first where it was named first."""
+    for (a, first), (b, second) in combinations(known.items(), 2):
+        yield compare_results((found, first), (found, second), (a, b))
+
+
+def _fleet(
+    found: Campaign, index: int, known: Mapping[str, Result], totals: Mapping[str, float]
+) -> Facts:
+    """All devices, each group weighed by how many devices it is known to have."""
+    groups = found.manifest.groups
+    for name, devices in totals.items():
+        if groups is None or name not in groups.names:
+            raise SettingsError(f"--totals {name}: there is no such group")
+        if devices > 0 and name not in known:
+            raise SettingsError(
+                f"--totals {name}: this group has no result, so that all devices cannot be "
+                "weighed; leave it out for the others together"
+            )
+    chosen = {name: devices for name, devices in totals.items() if devices > 0}
+    parts = [estimate_of(found.manifest, known[name]) for name in chosen]
+    made = post_stratified(parts, list(chosen.values()))
+    values = found.manifest.attributes[index].values
+    series = [made.raw, made.projected]
+    for ends in made.both_intervals():
+        series += ends
+    names = ("value", "raw", "projected", "low", "high", "low_all", "high_all")
+    rows = zip(values, *(column.tolist() for column in series))
+    return {"totals": dict(totals), "histogram": [dict(zip(names, row)) for row in rows]}
