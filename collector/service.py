@@ -81,7 +81,6 @@ class Service:
         store.meanwhile = self._prefetch
         self._number: int | None = None
         self._storage_trouble = ""
-        self._clock_differs = False
         self._next_beat = self._next_upkeep = 0.0
 
     def run(self, stop: Callable[[], bool], beat: Callable[[], None] = lambda: None) -> None:
@@ -261,18 +260,14 @@ class Service:
         if self._alone and drain.waits:
             self._beat()
         self._leader.upkeep()
-        self._check_clock()
+        hints = [self._time.hint(), self._watch.hint(self.status)]
+        if hints[0] and not self.status.clock:
+            log.warning("%s", hints[0])
+        self.status.clock = "; ".join(filter(None, hints))
         self._ingest.campaigns = self._campaigns.admitted
         if self._alone and drain.waits and self._source.current is not None:
             self._source.current.mark(self._time.moment())
         self._store.wipe_log()
-
-    def _check_clock(self) -> None:
-        hint = self._time.hint()
-        if bool(hint) != self._clock_differs:
-            log.warning("%s", hint or "this machine's clock and the database's agree again")
-        self._clock_differs = bool(hint)
-        self.status.clock = "; ".join(filter(None, [hint, self._watch.hint(self.status)]))
 
 
 # --- connecting, by the settings -----------------------------------------------------------------

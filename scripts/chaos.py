@@ -63,9 +63,7 @@ def main(
 ) -> None:
     """Kill, pause, cut off, slow down and mislead a broker, a collector and real agents; then
     compare every count with what the devices know. Exit status 1 if anything was lost or counted
-    twice.
-
-    """
+    twice."""
     if tls and kind == EMBEDDED:
         raise click.UsageError(LOCAL)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the others too

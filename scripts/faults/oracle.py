@@ -44,19 +44,12 @@ class Verdict:
     unsure: int = 0  # neither receipt nor acknowledgement: counted or not, both are right
     faults: list[str] = field(default_factory=list)
 
-    def add(self, other: Verdict) -> None:
-        self.counted += other.counted
-        self.owed += other.owed
-        self.unsure += other.unsure
-        self.faults += other.faults
-
 
 def judge_bulk(
-    store: Store, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
-) -> Verdict:
+    found: Verdict, store: Store, campaign: Campaign, bulk: BulkDevices, losses: Sequence[Loss]
+) -> None:
     """Every round of a bulk campaign, from the counts it was sealed with; and its published
     histogram, which must be that of a recount of the devices' own values."""
-    found = Verdict()
     nothing = Tally(0, np.zeros(campaign.manifest.body_formats[0].k, dtype=np.int64))
     results = {result.round: result for result in store.results(campaign.id, 0)}
     for number in range(campaign.manifest.rounds.count):
@@ -83,7 +76,6 @@ def judge_bulk(
         heard = result.heard, result.returned
         if round_result(campaign, number, 0, recount, result.outcomes, heard) != result:
             found.faults.append(f"{where}: the result is not that of a recount")
-    return found
 
 
 def _owed(campaign: Campaign, bulk: BulkDevices, number: int, losses: Sequence[Loss]) -> set[int]:

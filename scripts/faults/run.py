@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf
+from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 from collector.errors import CollectorError
@@ -23,6 +24,7 @@ LEAD_SECONDS: Final = 8
 AFTER_SECONDS: Final = 2.0  # faults go on this long after the last deadline
 GAP_SECONDS: Final = (0.5, 5.0)
 BEFORE_DEADLINE_SECONDS: Final = (1.5, 3.0)
+MOST_AHEAD: Final = 3
 APART_SECONDS: Final = 4.0  # between two faults of one target, which has to come back
 PAUSE_SECONDS: Final = 0.2
 RECOVERING_SECONDS: Final = 1.0
@@ -81,14 +83,18 @@ def plan(seed: int, faults: Sequence[Fault], deadlines: Sequence[float]) -> list
         return free
 
     def in_turn(kinds: Sequence[Fault], moments: Iterable[float]) -> None:
-        waiting: list[Fault] = []
+        """The rarest so far that fits, and none much more often than the others."""
+        times = Counter[str]()
         for at in moments:
-            chosen = next((fault for fault in waiting if fits(at, fault)), None)
-            if chosen is None:
-                waiting += draw.sample(kinds, len(kinds))
-                chosen = next((fault for fault in waiting if fits(at, fault)), None)
-            if chosen is not None:
-                waiting.remove(chosen)
+            least = min(times[kind.name] for kind in kinds)
+            rarest = sorted(draw.sample(kinds, len(kinds)), key=lambda kind: times[kind.name])
+            usual = (
+                kind
+                for kind in rarest
+                if times[kind.name] < least + MOST_AHEAD
+                and not (kind.forgets and at > deadlines[-1] / 2)
+            )
+            times.update(kind.name for kind in islice(filter(partial(fits, at), usual), 1))
 
     def moments() -> Iterator[float]:
         now = 0.0
@@ -124,7 +130,7 @@ def run(
         for campaign, devices_of_one in bulk:
             devices_of_one.stop()
             with site.store() as store:
-                found.add(judge_bulk(store, campaign, devices_of_one, site.losses))
+                judge_bulk(found, store, campaign, devices_of_one, site.losses)
         return happened, found
 
 
@@ -158,7 +164,10 @@ def let_fail(
             continue
         happened[fault.name] += 1
         lasting.append((time.time() + event.lasts, fault))
-    end_due(inf)
+    while lasting:
+        end_due(time.time())
+        site.check()
+        time.sleep(PAUSE_SECONDS)
     return happened
 
 
