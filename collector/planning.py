@@ -199,7 +199,7 @@ class Case:
     def mechanism(self) -> Mechanism:
         attribute, budget = self.attribute, self.budget
         if MECHANISMS[budget.reporting].rules.has_levels and not attribute.levels:
-            levels = default_levels(attribute.k, budget.eps_inf, budget.eps_1)
+            levels = default_levels(budget.eps_inf, budget.eps_1)
             attribute = replace(attribute, levels=levels)
         return make_mechanism(attribute, budget, b"")
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 _PUBLIC: Final = {
     "accounting": "Odds Spending largest_shift lifetime_odds report_odds spending",
     "attributes": "NOT_KNOWN OTHERS Attribute Groups",
-    "calibration": "ADAPTIVE Calibration Choice ChooseFor calibrate calibrate_once choose "
-    "choose_for largest_eps_1",
+    "calibration": "ADAPTIVE Calibration ChooseFor calibrate calibrate_once candidates "
+    "choose largest_eps_1",
     "encoding": "BodyFormat",
     "errors": "AllomfreeError InfeasibleBudget ManifestError ParameterError Problem UnknownValue",
     "explanation": "Explanation Often Phrase Shift",
@@ -34,7 +34,7 @@ _PUBLIC: Final = {
     "outcomes": "OUTCOME_HELP Outcome Rejected",
     "probabilities": "LONGITUDINAL ONE_TIME Method",
     "published": "PublishedThresholds decode_thresholds published_thresholds thresholds_fault",
-    "randomiser": "Entropy Randomiser Thresholds as_drawn drawn_probabilities random_below "
+    "randomiser": "DrawnStep Entropy Randomiser as_drawn drawn_probabilities random_below "
     "thresholds",
     "results": "RESULT_QUANTILES RESULT_SERIES HalfWidths Numbers Result ResultQuantile "
     "decode_result",

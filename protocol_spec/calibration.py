@@ -3,8 +3,8 @@
 Claim: with the returned p1, q1, p2, q2 one report is eps_1-LDP and any number of reports from one
 memo is eps_inf-LDP, both attained (for `method="paper"`, L-GRR with k > 2 stays below eps_1).
 
-The probabilities themselves are those of `protocol_spec.probabilities`. For GRR and UE alike, RR1
-and then RR2 together have
+The probabilities themselves are those of `protocol_spec.probabilities`. For sets and unary
+encodings alike, RR1 and then RR2 together have
 
     ps = p1 p2 + (1 - p1) q2        qs = q1 p2 + (1 - q1) q2        ps - qs = (p1-q1)(p2-q2).
 
@@ -20,6 +20,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final, Literal, SupportsIndex, get_args
 
+from protocol_spec.encoding import BodyFormat
 from protocol_spec.errors import InfeasibleBudget, ParameterError
 from protocol_spec.limits import MAX_DOMAIN, MAX_EPSILON, MIN_EPSILON
 from protocol_spec.probabilities import (
@@ -27,8 +28,10 @@ from protocol_spec.probabilities import (
     LONGITUDINAL,
     METHODS,
     ONE_TIME,
+    SETS,
     Method,
     Probabilities,
+    best_size,
     exact_probabilities,
     precise,
 )
@@ -41,7 +44,8 @@ class Calibration:
     """The four probabilities of one protocol, and the privacy over time and error they give.
 
     `protocol` is the one that runs: for ALLOMFREE it is the one chosen. `eps_inf` and `eps_1` are
-    the nominal ones asked for; `single_report_epsilon` is what one report really spends.
+    the nominal ones asked for; `single_report_epsilon` is what one report really spends. `size` is
+    how many values every report supports; 0 where each bit is drawn by itself.
     """
 
     protocol: str
@@ -53,12 +57,25 @@ class Calibration:
     eps_inf: float
     eps_1: float
     method: Method = "exact"
+    size: int = field(kw_only=True)
     exact: Probabilities = field(repr=False, compare=False, kw_only=True)
 
     @property
     def unary(self) -> bool:
-        """True when a report is a vector of k bits, false when it is one value out of k."""
-        return "GRR" not in self.protocol
+        """Whether values are supported independently of each other, given the true one."""
+        return self.size == 0
+
+    @property
+    def memo_size(self) -> int:
+        """How many values every memo supports: one, unless it is the report itself."""
+        return min(self.size, 1) if self.protocol in LONGITUDINAL else self.size
+
+    @property
+    def formats(self) -> tuple[BodyFormat, BodyFormat]:
+        """How a memo and a report are written."""
+        bits = "GRR" not in self.protocol
+        memo, report = (BodyFormat(bits, self.k, size) for size in (self.memo_size, self.size))
+        return memo, report
 
     @property
     @precise
@@ -87,7 +104,7 @@ class Calibration:
         """Exact privacy loss of `reports` fresh reports drawn from one memo (never t x eps_1)."""
         if reports < 0:
             raise ParameterError("reports", reports, "a number of reports is 0 or more")
-        return _epsilon_after(self.exact, None if self.unary else self.k, reports)
+        return _epsilon_after(self.exact, self.k, self.memo_size, self.size, reports)
 
     @precise
     def variance(self, n: int, f: float = 0.0) -> float:
@@ -117,43 +134,77 @@ class Calibration:
         _check_sample(rounds=rounds)
         return float(_device_noise(self.exact, holds, rounds))
 
+    @precise
+    def total_variance(self, rounds: int = 1) -> Decimal:
+        """The same, summed over all values."""
+        held, other = (_device_noise(self.exact, holds, rounds) for holds in (True, False))
+        return held + (self.k - 1) * other
+
 
 @lru_cache(maxsize=1024)  # a logarithm of 80 digits, asked for by every command that shows it
 @precise
-def _epsilon_after(exact: Probabilities, grr_values: int | None, reports: int) -> float:
-    """Of that many reports of one memo; unary protocols have no `grr_values`."""
+def _epsilon_after(exact: Probabilities, k: int, memo: int, size: int, reports: int) -> float:
+    """Of that many reports of one memo, whose sets have `memo` and `size` values, or no size."""
     if reports == 0:
         return 0.0
+    if size:
+        return float(_epsilon_of_sets(exact, k, memo, size, reports).ln())
     p1, q1, p2, q2 = exact
     fade = (q2 / p2) ** reports  # (q2/p2)^t rather than (p2/q2)^t: bounded, and q2 may be 0
-    if grr_values is not None:
-        gain = p1 / q1 - 1
-        return float((1 + gain * (1 - fade) / (1 + (gain + grr_values - 1) * fade)).ln())
     absent = ((1 - p2) / (1 - q2)) ** reports
     all_ones = (p1 + (1 - p1) * fade) / (q1 + (1 - q1) * fade)
     all_zeros = (q1 * absent + 1 - q1) / (p1 * absent + 1 - p1)
     return float((all_ones * all_zeros).ln())
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """ALLOMFREE's decision for one attribute, with both candidates so that it can be explained."""
+def _epsilon_of_sets(exact: Probabilities, k: int, memo: int, size: int, t: int) -> Decimal:
+    """The largest ratio of probabilities of t reports, between two values v and w.
 
-    chosen: Calibration
-    grr: Calibration
-    osue: Calibration
+    A memo is b = 1/fade times likelier for every report that has it, and the value itself a times
+    likelier as a memo than another: if value u is in n_u of the reports, the ratio is
+
+        (a b^n_v + b^n_w + S) / (b^n_v + a b^n_w + S),   S = sum of b^n_u over the k-2 others,
+
+    and the n sum to t size. It is largest if v is in all reports. A convex S is least when the
+    rest is spread evenly over the others, which sets can do. That leaves n_w, in which the inverse
+    of the ratio's excess is a convex function over a positive concave one: it falls, then rises.
+    """
+    p1, _, p2, _ = exact
+    a = p1 / (1 - p1) * (k - memo) / memo
+    if p2 == 1:  # every report is the memo
+        return a
+    fade = (1 - p2) / p2 * size / (k - size)
+
+    def inverse(w: int) -> Decimal:
+        each, more = divmod(t * (size - 1) - w, max(k - 2, 1))
+        others = (k - 2 - more) * fade ** (t - each) + (more and more * fade ** (t - each - 1))
+        return (1 + a * fade ** (t - w) + others) / (1 - fade ** (t - w))
+
+    low, high = 0, min(t - 1, t * (size - 1))
+    while low < high:
+        middle = (low + high) // 2
+        falls = inverse(middle + 1) < inverse(middle)
+        low, high = (middle + 1, high) if falls else (low, middle)
+    return 1 + (a - 1) / inverse(low)
 
 
+@precise
 def calibrate(
     protocol: str, *, k: int, eps_inf: float, eps_1: float, method: Method = "exact"
 ) -> Calibration:
-    """Calibrate one of `LONGITUDINAL`, or "ALLOMFREE" for the better of L-GRR and L-OSUE.
+    """Calibrate one of `LONGITUDINAL`, or the paper's "ALLOMFREE": L-GRR, or L-OSUE where that
+    has less variance in one round if nobody holds the value (compared in decimals, for ties).
 
     `method="paper"` uses the paper's L-GRR, which adds more noise than eps_1 asks for when k > 2;
-    the four unary protocols are the same under both methods. Raises `ParameterError`.
+    the other protocols are the same under both methods. Raises `ParameterError`.
     """
     if protocol == ADAPTIVE:
-        return choose(k=k, eps_inf=eps_inf, eps_1=eps_1, method=method).chosen
+        grr, osue = (
+            calibrate(name, k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
+            for name in ("L-GRR", "L-OSUE")
+        )
+        rare = Decimal(0)
+        return grr if _variance(grr.exact, rare) <= _variance(osue.exact, rare) else osue
     if protocol not in LONGITUDINAL:
         remedy = f"choose one of {', '.join((*LONGITUDINAL, ADAPTIVE))}"
         raise ParameterError("protocol", protocol, remedy)
@@ -171,48 +222,44 @@ ChooseFor = Literal["round", "pooled"]
 READINGS: Final = get_args(ChooseFor)
 
 
-def choose(*, k: int, eps_inf: float, eps_1: float, method: Method = "exact") -> Choice:
-    """ALLOMFREE's choice for one round: with the exact calibration, L-GRR if k <= 3 e^eps_1 + 2."""
-    return choose_for("round", k=k, eps_inf=eps_inf, eps_1=eps_1, rounds=1, method=method)
+def candidates(*, k: int, eps_inf: float, eps_1: float) -> tuple[Calibration, Calibration]:
+    """What `auto` can become where devices keep memos: L-SS, which is L-GRR if its best sets have
+    one value, and L-OSUE, whose memos say more if k is large."""
+    sets = calibrate("L-SS", k=k, eps_inf=eps_inf, eps_1=eps_1)
+    if sets.size == 1:
+        sets = calibrate("L-GRR", k=k, eps_inf=eps_inf, eps_1=eps_1)
+    return sets, calibrate("L-OSUE", k=k, eps_inf=eps_inf, eps_1=eps_1)
 
 
-@precise
-def choose_for(
-    reading: ChooseFor,
-    *,
-    k: int,
-    eps_inf: float,
-    eps_1: float,
-    rounds: int,
-    method: Method = "exact",
-) -> Choice:
-    """L-GRR when its variance at f = 0 is not above L-OSUE's: of one round, or of all `rounds`.
-
-    Pooled and exact, that is k <= 2 + 3 (wa a + wc c) / (wa + wc) with a = e^eps_inf, c = e^eps_1,
-    wa = (1 - 1/T) / (a-1)^2, wc = 1/T / (c-1)^2 and T rounds. In decimals: in floats, rounding
-    would decide ties.
-    """
-    if reading not in READINGS:
-        raise ParameterError("choose_for", reading, "choose 'round' or 'pooled'")
+def choose(
+    *, k: int, eps_inf: float, eps_1: float, rounds: int = 1, method: Method = "exact"
+) -> Calibration:
+    """The candidate with the least variance over all values of `rounds` reports of one memo. With
+    the paper's calibration, the paper's choice."""
+    if method != "exact":
+        return calibrate(ADAPTIVE, k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
     _check_sample(rounds=rounds)
-    grr = calibrate("L-GRR", k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
-    osue = calibrate("L-OSUE", k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
-    if reading == "round":
-        first, second = (_variance(each.exact, Decimal(0)) for each in (grr, osue))
-    else:
-        first, second = (_device_noise(each.exact, False, rounds) for each in (grr, osue))
-    return Choice(grr if first <= second else osue, grr, osue)
+    sets, osue = candidates(k=k, eps_inf=eps_inf, eps_1=eps_1)
+    return sets if sets.total_variance(rounds) <= osue.total_variance(rounds) else osue
 
 
 @precise
-def calibrate_once(protocol: str, *, k: int, epsilon: float) -> Calibration:
-    """The one-time GRR, OUE or SUE: the same thing with an RR2 that changes nothing."""
+def calibrate_once(
+    protocol: str, *, k: int, epsilon: float, above: Calibration | None = None
+) -> Calibration:
+    """The one-time GRR, OUE, SUE or SS: the same thing with an RR2 that changes nothing.
+
+    SS has the best size; of the sets to be drawn from those `above`, the best that is possible.
+    """
     if protocol not in ONE_TIME:
         raise ParameterError("protocol", protocol, f"choose one of {', '.join(ONE_TIME)}")
     k = _check_domain(k)
     epsilon = _check_epsilon("epsilon", epsilon)
-    exact = exact_probabilities(protocol, k, Decimal(epsilon), Decimal(epsilon))
-    return _build(protocol, k, epsilon, epsilon, "exact", exact)
+    size = int(protocol in SETS)
+    if protocol == "SS":
+        size = best_size(k, epsilon, *((above.size, above.eps_inf) if above else ()))
+    exact = exact_probabilities(protocol, k, Decimal(epsilon), Decimal(epsilon), size=size)
+    return _build(protocol, k, epsilon, epsilon, "exact", exact, size)
 
 
 @precise
@@ -227,9 +274,8 @@ def largest_eps_1(protocol: str, *, eps_inf: float) -> float:
 
 def with_probabilities(nominal: Calibration, exact: Probabilities) -> Calibration:
     """The same protocol and budget with other probabilities, such as those really drawn with."""
-    return _build(
-        nominal.protocol, nominal.k, nominal.eps_inf, nominal.eps_1, nominal.method, exact
-    )
+    known = nominal.protocol, nominal.k, nominal.eps_inf, nominal.eps_1, nominal.method
+    return _build(*known, exact, nominal.size)
 
 
 # --- assembling and checking ------------------------------------------------------------------
@@ -242,15 +288,24 @@ def _calibrate(protocol: str, k: int, eps_inf: float, eps_1: float, method: Meth
         largest = float(LARGEST_EPS_1[protocol](Decimal(eps_inf)))
         if eps_1 > largest:
             raise InfeasibleBudget(protocol, eps_inf, eps_1, largest)
-    exact = exact_probabilities(protocol, k, Decimal(eps_inf), Decimal(eps_1), method)
-    return _build(protocol, k, eps_inf, eps_1, method, exact)
+    size = int(protocol in SETS)
+    if protocol == "L-SS":
+        size = best_size(k, eps_1, 1, eps_inf)
+    exact = exact_probabilities(protocol, k, Decimal(eps_inf), Decimal(eps_1), method, size)
+    return _build(protocol, k, eps_inf, eps_1, method, exact, size)
 
 
 def _build(
-    protocol: str, k: int, eps_inf: float, eps_1: float, method: Method, exact: Probabilities
+    protocol: str,
+    k: int,
+    eps_inf: float,
+    eps_1: float,
+    method: Method,
+    exact: Probabilities,
+    size: int,
 ) -> Calibration:
     p1, q1, p2, q2 = map(float, exact)
-    return Calibration(protocol, k, p1, q1, p2, q2, eps_inf, eps_1, method, exact=exact)
+    return Calibration(protocol, k, p1, q1, p2, q2, eps_inf, eps_1, method, size=size, exact=exact)
 
 
 def _support(kept: Decimal, exact: Probabilities) -> Decimal:

@@ -160,27 +160,33 @@ DIGEST: Final = octets("digest", DIGEST_BYTES)
 class BodyFormat:
     """How answers over k values are written, in unary (one bit a value) or as one index.
 
+    `size` is how many values every body supports, 0 where that differs; of an index it is 1.
     `length` is the number of bytes of every body of this format.
     """
 
     unary: bool
     k: int
+    size: int = 0
     length: int = field(init=False, repr=False, compare=False)
     _padding: int = field(init=False, repr=False, compare=False)  # bits behind the last value
 
     def __post_init__(self) -> None:
         bits = self.k if self.unary else (self.k - 1).bit_length()
+        object.__setattr__(self, "size", self.size if self.unary else 1)
         object.__setattr__(self, "length", (bits + 7) // 8)
         object.__setattr__(self, "_padding", -self.k % 8 if self.unary else 0)
 
-    def encode(self, index: int) -> bytes:
-        """The answer that supports exactly one value. Not private: randomise it."""
-        if not 0 <= index < self.k:
+    def encode(self, *indices: int) -> bytes:
+        """The answer that supports exactly these values; of one value it is not private."""
+        if not all(0 <= index < self.k for index in indices):
             raise IndexError("the value's index is outside the domain")
-        return self.from_number(1 << (self.k - 1 - index) if self.unary else index)
+        if not self.unary:
+            [number] = indices
+            return self.from_number(number)
+        return self.from_number(sum(1 << (self.k - 1 - index) for index in indices))
 
     def supported(self, body: bytes) -> list[int]:
-        """Indices of the values that a body supports: any number in unary, else exactly one."""
+        """Indices of the values that a body supports."""
         number = self.to_number(body)
         if not self.unary:
             return [number]
@@ -192,6 +198,8 @@ class BodyFormat:
             return Outcome.BAD_LENGTH
         if not self.unary:
             return None if int.from_bytes(body) < self.k else Outcome.BAD_VALUE
+        if self.size and self.to_number(body).bit_count() != self.size:
+            return Outcome.BAD_VALUE
         return Outcome.BAD_PADDING if body[-1] & self.padding_mask else None
 
     @property

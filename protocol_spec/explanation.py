@@ -1,8 +1,8 @@
 """What a mechanism says to a device's owner: English texts, and the values that fill them in.
 
 The agent translates the texts and writes numbers, probabilities and epsilons as the owner's
-language does. Each text is a literal in a call of `phrase`, `phrase_count` or `phrase_odds`, where
-a test finds it and looks for its translations.
+language does. Each text is a literal in a call of `phrase`, `phrase_count`, `phrase_odds` or
+`phrase_sets`, where a test finds it and looks for its translations.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from protocol_spec.accounting import Odds
+from protocol_spec.accounting import Odds, report_odds
+from protocol_spec.calibration import Calibration
 
 
 class Often(NamedTuple):
@@ -63,8 +64,17 @@ def phrase_count(count: int, one: str, many: str, /, **values: Value) -> Phrase:
 
 def phrase_odds(text: str, odds: Odds, value: str, /, **more: Value) -> Phrase:
     """How often a report names the example `value` if it is true, and if it is not."""
-    often, otherwise = Often(odds.if_true), Often(odds.if_false)
-    return Phrase(text, {"value": value, "often": often, "otherwise": otherwise, **more})
+    return Phrase(text, {**_odds(odds, value), **more})
+
+
+def phrase_sets(one: str, many: str, noise: Calibration, value: str, /, **more: Value) -> Phrase:
+    """The same of a report that says one answer, or names {count} of the {k} there are."""
+    values = {**_odds(report_odds(noise), value), "k": noise.k, **more}
+    return Phrase(one, values, many, max(noise.size, 1))
+
+
+def _odds(odds: Odds, value: str) -> dict[str, Value]:
+    return {"value": value, "often": Often(odds.if_true), "otherwise": Often(odds.if_false)}
 
 
 # --- what several mechanisms say -----------------------------------------------------------------
@@ -75,11 +85,13 @@ FIRST_ONLY: Final = phrase(
 )
 
 
-def one_report_says(odds: Odds, value: str) -> Phrase:
-    return phrase_odds(
+def one_report_says(noise: Calibration, value: str) -> Phrase:
+    return phrase_sets(
         "If your true answer is “{value}”, one report says “{value}” {often}; if it were something "
         "else, still {otherwise}.",
-        odds,
+        "One report names {count} of the {k} answers. If your true answer is “{value}”, it is "
+        "among them {often}; if it were something else, still {otherwise}.",
+        noise,
         value,
     )
 

@@ -16,7 +16,7 @@ import math
 import re
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -43,6 +43,7 @@ from protocol_spec.mechanisms import (
     Budget,
     Mechanism,
     Reporting,
+    Rules,
     default_levels,
     make_mechanism,
 )
@@ -78,14 +79,15 @@ class Fields(NamedTuple):
 
 DEFAULT_ROUNDS: Final = 90
 DEFAULT_SHARE: Final = 0.3  # of eps_inf, for one report
+LONG_SECONDS: Final = 30 * 86_400  # a campaign that is longer is read as a whole
 
 _NAMED: Final = dict.fromkeys(name for each in MECHANISMS.values() for name in each.rules.named)
 _SLUG: Final = f"use 1 to {limits.MAX_SLUG_LENGTH} of a-z, 0-9 and inner hyphens"
 _NAME: Final = f"use a-z first, then up to {limits.MAX_NAME_LENGTH - 1} of a-z, 0-9, _ and -"
 
-# `created`, `expires`, `grace`, `eps_1` (once), `receipt_pages`, `each`, `changes` and `levels`
-# have defaults that follow from other fields; without `groups` there are none. An analyst may also
-# leave out what `_completed` adds.
+# `created`, `expires`, `grace`, `eps_1` (once), `choose_for`, `receipt_pages`, `each`, `changes`
+# and `levels` have defaults that follow from other fields; without `groups` there are none. An
+# analyst may also leave out what `_completed` adds.
 FIELDS: Final = Fields(
     manifest={
         "format": Field(kinds.constant(1)),
@@ -100,7 +102,7 @@ FIELDS: Final = Fields(
         "reporting": Field(kinds.one_of(*MECHANISMS), DEFAULT_MECHANISM),
         "eps_inf": Field(kinds.EPSILON),
         "eps_1": Field(kinds.EPSILON),
-        "choose_for": Field(kinds.one_of(*READINGS), "round"),
+        "choose_for": Field(kinds.one_of(*READINGS)),
         "min_reports": Field(kinds.whole(1, limits.MAX_MIN_REPORTS), 200),
         "max_values": Field(kinds.whole(1, limits.MAX_VALUES), 1),
         "devices": Field(kinds.whole(0, limits.MAX_DEVICES), 0),
@@ -348,7 +350,8 @@ def read_fields(
         top.read("format")
         if problems:  # what the other fields of another format are is not known
             raise ManifestError(problems)
-    derived = ("eps_1", "receipt_pages", "created", "expires", "rounds", "attributes", "groups")
+    derived = {"eps_1", "choose_for", "receipt_pages", "created", "expires", "rounds"}
+    derived |= {"attributes", "groups"}
     fields = {name: top.read(name) for name in FIELDS.manifest if name not in derived}
     rules = MECHANISMS[fields["reporting"]].rules
     rounds = fields["rounds"] = _rounds(top, draws_rounds=rules.draws_rounds)
@@ -369,10 +372,18 @@ def read_fields(
         table = top.inner(FIELDS.groups, given, "groups.")
         fields["groups"] = Groups(table.read("label"), table.read("values"))
         table.finish()
+    fields["choose_for"] = top.read("choose_for", _reading(rules, rounds, fields["attributes"]))
     fields["created"] = top.read("created", rounds.first if rounds else None)
     fields["expires"] = top.read("expires", rounds.end if rounds else None)
     top.finish()
     return fields, problems
+
+
+def _reading(rules: Rules, rounds: Schedule | None, attributes: Sequence[Attribute]) -> ChooseFor:
+    """What `auto` is chosen for unless the author says: of a long campaign, all rounds pooled."""
+    chooses = rules.memo_per_value and any(each.protocol == "auto" for each in attributes)
+    long = rounds is not None and rounds.count * rounds.period > LONG_SECONDS
+    return "pooled" if chooses and long else "round"
 
 
 def _top(problem: Problem) -> str:
@@ -614,7 +625,7 @@ def _check_together(fields: dict[str, Any], problems: list[Problem]) -> None:
         if MECHANISMS[fields["reporting"]].rules.has_levels:
             eps_inf, eps_1 = fields["eps_inf"], fields["eps_1"]
             fields["attributes"] = tuple(
-                replace(each, levels=each.levels or default_levels(each.k, eps_inf, eps_1))
+                replace(each, levels=each.levels or default_levels(eps_inf, eps_1))
                 for each in fields["attributes"]
             )
         problems += _infeasible(fields)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from protocol_spec.encoding import DIGEST, ArrayMessage, checked, decode
@@ -25,8 +26,8 @@ from protocol_spec.limits import DIGEST_BYTES, MAX_ATTRIBUTES, MAX_LEVELS, MAX_T
 from protocol_spec.manifest import Manifest
 from protocol_spec.mechanisms import LOLOHA
 from protocol_spec.outcomes import Rejected
-from protocol_spec.probabilities import LONGITUDINAL, precise
-from protocol_spec.randomiser import SCALE, rounded
+from protocol_spec.probabilities import SETS, precise
+from protocol_spec.randomiser import SCALE, DrawnStep, rounded
 
 STEP_BYTES: Final = 16
 MAX_STEPS: Final = MAX_ATTRIBUTES * MAX_LEVELS * STEP_BYTES
@@ -34,14 +35,14 @@ MAX_STEPS: Final = MAX_ATTRIBUTES * MAX_LEVELS * STEP_BYTES
 # thresholds leave twice as much.
 MARGIN: Final = (2.0**-40, 2.0**-43)
 # A protocol's number is its place here; part of the wire, so new ones are added at the end.
-PROTOCOL_NUMBERS: Final = (*LONGITUDINAL, "GRR", "OUE", LOLOHA)
-
-Step = tuple[int, int]
+PROTOCOL_NUMBERS: Final = (
+    *("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "GRR", "OUE", LOLOHA, "L-SS", "SS"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedThresholds(ArrayMessage):
-    """For each attribute its protocol's number, and p and q of all steps, 8 bytes each, joined."""
+    """For each attribute its protocol's number, and both numbers of all steps, 8 bytes each."""
 
     digest8: bytes
     protocols: bytes
@@ -68,11 +69,15 @@ _FIELDS: Final = (
 @precise
 def published_thresholds(manifest: Manifest) -> PublishedThresholds:
     """The steps of every attribute, each for slightly less than its epsilon."""
-    steps = [step for mechanism in manifest.mechanisms for step in mechanism.steps(_less)]
+    steps = [
+        rounded(step, mechanism.protocol in _UNARY)
+        for mechanism in manifest.mechanisms
+        for step in mechanism.steps(_less)
+    ]
     return PublishedThresholds(
         manifest.digest[:DIGEST_BYTES],
         bytes(PROTOCOL_NUMBERS.index(mechanism.protocol) for mechanism in manifest.mechanisms),
-        b"".join(struct.pack(">QQ", *rounded(*step)) for step in steps),
+        b"".join(struct.pack(">QQ", *step) for step in steps),
     )
 
 
@@ -102,27 +107,38 @@ def thresholds_fault(published: PublishedThresholds, manifest: Manifest) -> str 
         named = attribute.protocol
         if protocol not in (mechanism.rules.automatic if named == "auto" else (named,)):
             return f"{attribute.name}: {protocol} is not what the manifest asks for"
-        if not _within(protocol in _UNARY, mechanism.calibration.k, steps, epsilons):
+        if not _within(protocol, mechanism.calibration.k, steps, epsilons):
             return f"{attribute.name}: a report could disclose more than the manifest says"
     return "they do not end with the last attribute" if pairs else None
 
 
-_UNARY: Final = {name for name in PROTOCOL_NUMBERS if "GRR" not in name} - {LOLOHA}
+_UNARY: Final = set(PROTOCOL_NUMBERS) - set(SETS) - {LOLOHA}
 
 
-def _within(unary: bool, k: int, steps: Sequence[Step], epsilons: Sequence[float]) -> bool:
+def _within(protocol: str, k: int, steps: Sequence[DrawnStep], epsilons: Sequence[float]) -> bool:
     """Whether the loss after each step stays within its epsilon, less the margin."""
     drawn = list(zip(steps, epsilons))
     if epsilons[0] < epsilons[-1]:
         drawn.reverse()  # nested: the last level is drawn first
-    losses = (_losses_unary if unary else _losses_generalised)(k, [step for step, _ in drawn])
+    in_order = [step for step, _ in drawn]
+    if protocol not in _UNARY and not _are_sizes(protocol, k, [size for _, size in in_order]):
+        return False
+    losses = (_losses_unary if protocol in _UNARY else _losses_of_sets)(k, in_order)
     relative, absolute = MARGIN
     return all(
         loss <= epsilon - epsilon * relative - absolute for loss, (_, epsilon) in zip(losses, drawn)
     )
 
 
-def _losses_unary(_k: int, steps: Sequence[Step]) -> Iterator[float]:
+def _are_sizes(protocol: str, k: int, sizes: Sequence[int]) -> bool:
+    """Whether a device can draw sets of these sizes, one from the other."""
+    if protocol not in ("L-SS", "SS"):
+        return set(sizes) == {1}
+    starts = sizes[0] == 1 or protocol == "SS"
+    return starts and all(0 < a <= b < k for a, b in pairwise((*sizes, sizes[-1])))
+
+
+def _losses_unary(_k: int, steps: Sequence[DrawnStep]) -> Iterator[float]:
     """Of two values, the log-ratio of the most revealing bits after each step."""
     ones, zeros = (1.0, 0.0), (0.0, 1.0)  # probabilities of 1 and of 0: the value's bit, others
     for p, q in steps:
@@ -134,16 +150,13 @@ def _losses_unary(_k: int, steps: Sequence[Step]) -> Iterator[float]:
         yield _log_ratio(ones[0], zeros[0]) + _log_ratio(zeros[1], ones[1])
 
 
-def _losses_generalised(k: int, steps: Sequence[Step]) -> Iterator[float]:
-    """Of two values, the log-ratio of naming one of them after each step."""
-    same, other = 1.0, 0.0  # probabilities of naming the value, and one of the others
-    for p, _ in steps:
-        keep, move = float(p) / SCALE, float(SCALE - p) / SCALE / (k - 1)
-        same, other = (
-            same * keep + other * move * (k - 1),
-            same * move + other * keep + other * move * (k - 2),
-        )
-        yield _log_ratio(same, other)
+def _losses_of_sets(k: int, steps: Sequence[DrawnStep]) -> Iterator[float]:
+    """Of two values, the log-ratio of a set that has one of them after each step."""
+    kept, blind = 1.0, 0.0  # probabilities that the value is still in it, and that nothing is
+    for keep, size in steps:
+        blind += kept * (float(SCALE - keep) / SCALE)
+        kept *= float(keep) / SCALE
+        yield _log_ratio(kept * k + blind * size, blind * size)
 
 
 def _log_ratio(one: float, other: float) -> float:

@@ -1,9 +1,9 @@
 """The two randomised responses, on a device, for one value at a time.
 
 Claim: with the operating system's random bytes, the memo is eps_inf-LDP and each report eps_1-LDP
-*as drawn*, not only as calculated: every probability is an integer over 2^64, p rounded down and q
-up from 80-digit values, so that no rounding ever spends more than the nominal epsilon. (A smaller p
-and a larger q are the same mechanism followed by more noise.)
+*as drawn*, not only as calculated: every probability is an integer over 2^64, what is kept rounded
+down and what is added up from 80-digit values, so that no rounding ever spends more than the
+nominal epsilon. (To keep less and add more is the same mechanism followed by more noise.)
 
 No float and no pseudo-random generator is on this path. Randomness is passed in as a function
 from a number of bytes to that many bytes; production passes `os.urandom`.
@@ -16,49 +16,60 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Final, NamedTuple
+from typing import Final
 
 from protocol_spec.calibration import Calibration, with_probabilities
 from protocol_spec.encoding import BodyFormat
-from protocol_spec.probabilities import Probabilities, exact_probabilities, precise
+from protocol_spec.probabilities import (
+    Probabilities,
+    exact_probabilities,
+    kept_of,
+    of_kept,
+    precise,
+)
 
 Entropy = Callable[[int], bytes]
 
 SCALE: Final = 1 << 64
 
 
-class Thresholds(NamedTuple):
-    """p1, q1, p2, q2 in units of 2^-64. A draw succeeds when 64 random bits are below."""
+Step = tuple[Decimal, Decimal]  # p and q of bits; of sets, `keep` and the number of values
+DrawnStep = tuple[int, int]  # the same in units of 2^-64, but for the number of values
 
-    p1: int
-    q1: int
-    p2: int
-    q2: int
+
+def steps(noise: Calibration, adjusted: Callable[[float], Decimal]) -> tuple[Step, Step]:
+    """RR1 and RR2, calculated for slightly `adjusted` epsilons."""
+    eps_inf, eps_1 = adjusted(noise.eps_inf), adjusted(noise.eps_1)
+    p1, q1, p2, q2 = exact_probabilities(
+        noise.protocol, noise.k, eps_inf, eps_1, noise.method, noise.size
+    )
+    if noise.unary:
+        return (p1, q1), (p2, q2)
+    k, memo, size = noise.k, noise.memo_size, noise.size
+    first, second = kept_of(p1, q1, k, 1, memo), kept_of(p2, q2, k, memo, size)
+    return (first, Decimal(memo)), (second, Decimal(size))
 
 
 @precise
-def thresholds(calibration: Calibration) -> Thresholds:
-    """The integers a device compares its random bits with.
+def thresholds(calibration: Calibration) -> tuple[DrawnStep, DrawnStep]:
+    """The integers a device compares its random bits with: a draw succeeds when 64 of them are
+    below.
 
     They are calculated for the next float64 below each epsilon: whoever wrote 0.1 and whoever
     reads the float64 nearest to it must both find their epsilon kept.
     """
-    exact = exact_probabilities(
-        calibration.protocol,
-        calibration.k,
-        just_below(calibration.eps_inf),
-        just_below(calibration.eps_1),
-        calibration.method,
-    )
-    return Thresholds(*rounded(exact.p1, exact.q1), *rounded(exact.p2, exact.q2))
+    first, second = steps(calibration, just_below)
+    return rounded(first, calibration.unary), rounded(second, calibration.unary)
 
 
 @precise
 def as_drawn(calibration: Calibration) -> Calibration:
     """With the probabilities that devices really use; the collector debiases with it."""
-    drawn, unary, k = thresholds(calibration), calibration.unary, calibration.k
-    first, second = (drawn_probabilities(step, unary, k) for step in (drawn[:2], drawn[2:]))
-    return with_probabilities(calibration, Probabilities(*first, *second))
+    first, second = thresholds(calibration)
+    sizes = None if calibration.unary else 1
+    rr1 = drawn_probabilities(first, calibration.k, sizes)
+    rr2 = drawn_probabilities(second, calibration.k, sizes and first[1])
+    return with_probabilities(calibration, Probabilities(*rr1, *rr2))
 
 
 def just_below(epsilon: float) -> Decimal:
@@ -66,18 +77,17 @@ def just_below(epsilon: float) -> Decimal:
     return Decimal(math.nextafter(epsilon, 0.0))
 
 
-def rounded(p: Decimal, q: Decimal) -> tuple[int, int]:
-    """p down and q up, in units of 2^-64."""
-    return (
-        int((p * SCALE).to_integral_value(ROUND_FLOOR)),
-        int((q * SCALE).to_integral_value(ROUND_CEILING)),
-    )
+def rounded(step: Step, unary: bool) -> DrawnStep:
+    """p and `keep` down and q up, in units of 2^-64."""
+    keep = int((step[0] * SCALE).to_integral_value(ROUND_FLOOR))
+    return keep, int((step[1] * SCALE).to_integral_value(ROUND_CEILING)) if unary else int(step[1])
 
 
-def drawn_probabilities(thresholds: Sequence[int], unary: bool, k: int) -> tuple[Decimal, Decimal]:
-    """p and q as drawn. A generalised response compares with p only; the others share the rest."""
-    p, q = (Decimal(threshold) / SCALE for threshold in thresholds)
-    return (p, q) if unary else (p, (1 - p) / (k - 1))
+def drawn_probabilities(step: DrawnStep, k: int, before: int | None) -> tuple[Decimal, Decimal]:
+    """p and q as drawn: of bits, or of sets that are drawn from sets of `before` values."""
+    first, second = step
+    keep = Decimal(first) / SCALE
+    return of_kept(keep, k, before, second) if before else (keep, Decimal(second) / SCALE)
 
 
 class Randomiser:
@@ -89,7 +99,7 @@ class Randomiser:
     """
 
     def __init__(self, calibration: Calibration, entropy: Entropy = os.urandom) -> None:
-        self.format = BodyFormat(calibration.unary, calibration.k)
+        self.memo_format, self.format = calibration.formats
         self.thresholds = thresholds(calibration)
         self._entropy = entropy
 
@@ -103,37 +113,35 @@ class Randomiser:
 
     def memoize(self, key: int) -> bytes:
         """RR1: draw a memo. Once per key, ever, and stored before a report of it is sent."""
-        p1, q1, _, _ = self.thresholds
-        return respond(self.format, self.format.encode(key), p1, q1, self._entropy)
+        held = self.memo_format.supported(self.memo_format.encode(key))
+        return respond(self.memo_format, held, self.thresholds[0], self._entropy)
 
     def report(self, memo: bytes, sent: int = 0) -> bytes:  # noqa: ARG002
         """RR2: the answer of one round, after `sent` earlier ones of this memo. Once per round."""
-        if self.format.fault(memo) is not None:
+        if self.memo_format.fault(memo) is not None:
             raise ValueError("the memo does not fit this attribute")
-        _, _, p2, q2 = self.thresholds
-        return respond(self.format, memo, p2, q2, self._entropy)
+        held = self.memo_format.supported(memo)
+        return respond(self.format, held, self.thresholds[1], self._entropy)
 
 
-def respond(body_format: BodyFormat, body: bytes, keep: int, add: int, entropy: Entropy) -> bytes:
-    """One randomised response: support is kept below `keep`, and appears below `add`."""
-    number = body_format.to_number(body)
-    if body_format.unary:
-        return body_format.from_number(_unary(number, body_format.k, keep, add, entropy))
-    return body_format.from_number(_generalised(number, body_format.k, keep, entropy))
+def respond(form: BodyFormat, held: Sequence[int], step: DrawnStep, entropy: Entropy) -> bytes:
+    """One randomised response to a set of values: of sets, or of k bits."""
+    if form.size:
+        return form.encode(*_subset(held, form.k, step, entropy))
+    keep, add = step
+    draws = struct.unpack(f">{form.k}Q", entropy(8 * form.k))
+    ones = set(held)
+    answer = ("1" if d < (keep if i in ones else add) else "0" for i, d in enumerate(draws))
+    return form.from_number(int("".join(answer), 2))  # as text: k shifts of k bits are quadratic
 
 
-def _unary(bits: int, k: int, keep: int, add: int, entropy: Entropy) -> int:
-    draws = struct.unpack(f">{k}Q", entropy(8 * k))
-    held = format(bits, f"0{k}b")  # as text: shifting a k-bit integer k times is quadratic
-    answer = ("1" if d < (keep if h == "1" else add) else "0" for d, h in zip(draws, held))
-    return int("".join(answer), 2)
-
-
-def _generalised(index: int, k: int, keep: int, entropy: Entropy) -> int:
-    if int.from_bytes(entropy(8)) < keep:
-        return index
-    other = random_below(k - 1, entropy)
-    return other + (other >= index)
+def _subset(held: Sequence[int], k: int, step: DrawnStep, entropy: Entropy) -> set[int]:
+    """All that was held, or nothing of it, and values at random up to the size of the set."""
+    keep, size = step
+    chosen = set(held) if int.from_bytes(entropy(8)) < keep else set()
+    while len(chosen) < size:
+        chosen.add(random_below(k, entropy))
+    return chosen
 
 
 def random_below(bound: int, entropy: Entropy = os.urandom) -> int:

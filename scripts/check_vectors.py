@@ -24,9 +24,11 @@ import numpy as np
 
 from protocol_spec import (
     Calibration,
+    as_drawn,
     calibrate,
     calibrate_once,
     choose,
+    drawn_probabilities,
     largest_eps_1,
     thresholds,
 )
@@ -49,6 +51,7 @@ from protocol_spec.estimation import (
     skew_corrected_interval,
 )
 from protocol_spec.mechanisms import Hashed, Mechanism, Memoized, Nested, Once, change_log_ratio
+from protocol_spec.randomiser import rounded
 
 Entry = Mapping[str, Any]
 Said = dict[str, Any]  # what the code says of an entry, in the shape and by the names of the entry
@@ -122,26 +125,26 @@ def feasibility(entry: Entry) -> Said:
 @kind("thresholds", "protocol k einf e1")
 def nearest_thresholds(entry: Entry) -> Said:
     """The reference rounds to the nearest at the epsilons, the code to more noise below them."""
-    return {"thresholds_2_64": [float(t) for t in thresholds(calibrated(entry))]}
+    return {"thresholds_2_64": [float(p) * 2.0**64 for p in as_drawn(calibrated(entry)).exact]}
 
 
 @kind("longitudinal", "protocol k eps_inf eps_1 method")
 def longitudinal(entry: Entry) -> Said:
     c = calibrated(entry)
-    return parts(c, *PROBABILITIES) | {
+    return parts(c, *PROBABILITIES, "size") | {
         "variance": [c.variance(1, f) for f in (0.0, 0.25)],
         "epsilon_after": {t: c.epsilon_after(int(t)) for t in entry["epsilon_after"]},
         "pooled_variance": {
             t: c.pooled_variance(1, int(t), 0.25) for t in entry["pooled_variance"]
         },
-        "thresholds": [str(t) for t in thresholds(c)],
+        "thresholds": [str(number) for step in thresholds(c) for number in step],
     }
 
 
 @kind("one_time", "protocol k epsilon")
 def one_time(entry: Entry) -> Said:
     c = calibrate_once(entry["protocol"], k=entry["k"], epsilon=float(entry["epsilon"]))
-    return {**parts(c, "p1", "q1"), "variance": [c.variance(1, f) for f in (0.0, 0.25)]}
+    return {**parts(c, "p1", "q1", "size"), "variance": [c.variance(1, f) for f in (0.0, 0.25)]}
 
 
 @kind("largest_eps_1", "protocol eps_inf")
@@ -152,7 +155,7 @@ def largest(entry: Entry) -> Said:
 @kind("choice", "k eps_inf eps_1 method")
 def choice(entry: Entry) -> Said:
     budget = {name: entry[name] for name in ("k", "eps_inf", "eps_1", "method")}
-    return {"chosen": choose(**budget).chosen.protocol}
+    return {"chosen": choose(**budget).protocol}
 
 
 # --- intervals, projections, differences, means, and distribution functions ----------------------
@@ -275,8 +278,9 @@ def nested(entry: Entry) -> Said:
         {"level": number, "eps": eps, "p": c.p1, "q": c.q1, "n_var_at_0": c.device_variance(False)}
         for number, (eps, c) in enumerate(zip(schedule, got.levels), start=1)
     ]
-    for level, step in zip(levels[:-1], got.steps(Decimal)):
-        level["from_level_above"] = dict(zip("pq", map(float, step)))
+    for level, step, above in zip(levels[:-1], got.steps(Decimal), got.levels[1:]):
+        drawn = drawn_probabilities(rounded(step, above.unary), got.k, above.size or None)
+        level["from_level_above"] = dict(zip("pq", map(float, drawn)))
     return {"levels": levels}
 
 
@@ -315,7 +319,11 @@ def change_log_ratio_two_cells(entry: Entry) -> Said:
 @kind("rounds_for_life", "k eps devices rounds each window f")
 def rounds_for_life(entry: Entry) -> Said:
     once = Once.calibrate(
-        k=entry["k"], epsilon=entry["eps"], rounds=entry["rounds"], each=entry["each"]
+        entry["protocol"],
+        k=entry["k"],
+        epsilon=entry["eps"],
+        rounds=entry["rounds"],
+        each=entry["each"],
     )
     devices, window = entry["devices"], entry["window"]
     privacy, sampling = once.window_variance(devices, window, entry["f"])

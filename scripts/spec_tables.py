@@ -201,7 +201,7 @@ def remarks(manifest: Manifest) -> dict[str, tuple[str, ...]]:
             f"body: value {value} of {attribute.k}, and a zero behind it",
         ),
         "signature": (*named, "signature"),
-        "thresholds": (*named, "protocols: L-GRR, L-OSUE", "p1, q1, p2, q2 of each"),
+        "thresholds": (*named, "protocols: L-GRR, L-SS", "keep and size of RR1 and RR2 of each"),
         "state": (
             *named,
             "presence: online",
@@ -250,10 +250,10 @@ def names_table(manifest: Manifest) -> str:
 
 def thresholds_table(manifest: Manifest) -> str:
     rows = [
-        (attribute.name, noise.protocol, *map(str, thresholds(noise)))
+        (attribute.name, noise.protocol, *map(str, sum(thresholds(noise), ())))
         for attribute, noise in zip(manifest.attributes, manifest.calibrations, strict=True)
     ]
-    return table(("attribute", "protocol", "p1", "q1", "p2", "q2"), rows)
+    return table(("attribute", "protocol", "keep 1", "size 1", "keep 2", "size 2"), rows)
 
 
 # --- The tables of README.md. Its authors write the last column, the code the rest.
@@ -297,6 +297,7 @@ DEFAULTS = {
     "expires": "end of the last round's grace",
     "rounds.grace": "`rounds.period`",
     "eps_1": "for `once`: M62",
+    "choose_for": "M75",
     "receipt_pages": "16; M66",
     "rounds.each": "for `once` 1, else 0",
     "attributes[].low": "nil",

@@ -318,11 +318,13 @@ def _reader(
     """What is counted of a report whose body begins at `cut`; None if its body has a fault."""
     end = cut + mechanism.answer_bytes
     zeros = bytes(cut + length - end)
-    mask = mechanism.counted.padding_mask
+    mask, size = mechanism.counted.padding_mask, mechanism.counted.size
 
     def bits(payload: bytes, _device: str) -> bytes | None:
-        faulty = payload[end - 1] & mask or payload[end:] != zeros
-        return None if faulty else payload[cut:end]
+        answer = payload[cut:end]
+        faulty = answer[-1] & mask or payload[end:] != zeros
+        faulty = faulty or (size and int.from_bytes(answer).bit_count() != size)
+        return None if faulty else answer
 
     def anything(payload: bytes, device: str) -> bytes | None:
         answer = payload[cut:end]

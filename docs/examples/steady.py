@@ -16,7 +16,7 @@ from protocol_spec.calibration import calibrate_once
 from protocol_spec.mechanisms import Analysis, Budget, Memoized, Rules, better_once
 from protocol_spec.randomiser import Entropy, Randomiser
 
-PROTOCOLS = ("GRR", "OUE")
+PROTOCOLS = ("GRR", "OUE", "SS")
 
 
 class Repeating(Randomiser):

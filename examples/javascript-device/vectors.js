@@ -52,9 +52,11 @@ const QUARTER = exactly(0.25);
 
 each("calibration", "longitudinal", calibration.longitudinal, (entry) => {
   const { protocol, k, eps_inf: epsInf, eps_1: eps1, method } = entry;
-  const four = noise.chances(protocol, k, exactly(epsInf), exactly(eps1), method);
+  const size = noise.sizeOf(protocol, k, epsInf, eps1);
+  const four = noise.chances(protocol, k, exactly(epsInf), exactly(eps1), method, size);
   const [ps, qs] = noise.support(four);
   return [
+    [size, entry.size],
     [texts(noise.thresholds(protocol, k, epsInf, eps1, method)), entry.thresholds],
     ...["p1", "q1", "p2", "q2"].map((name, i) => near(four[i], entry[name])),
     near(ps, entry.ps),
@@ -62,13 +64,14 @@ each("calibration", "longitudinal", calibration.longitudinal, (entry) => {
     near(noise.variance(four), entry.variance[0]),
     near(noise.variance(four, QUARTER), entry.variance[1]),
     ...Object.entries(entry.epsilon_after).map(([reports, told]) =>
-      near(noise.lossAfter(protocol, k, four, Number(reports)), told),
+      near(noise.lossAfter(size, k, four, Number(reports)), told),
     ),
   ];
 });
 each("calibration", "one_time", calibration.one_time, ({ protocol, k, epsilon, ...entry }) => {
-  const four = noise.chances(protocol, k, exactly(epsilon));
-  return [near(four[0], entry.p1), near(four[1], entry.q1), near(noise.variance(four), entry.variance[0])];
+  const size = noise.sizeOf(protocol, k, epsilon);
+  const four = noise.chances(protocol, k, exactly(epsilon), 0n, "exact", size);
+  return [[size, entry.size], near(four[0], entry.p1), near(four[1], entry.q1), near(noise.variance(four), entry.variance[0])];
 });
 each("calibration", "largest_eps_1", calibration.largest_eps_1, (entry) => [
   near(exactly(noise.largestEps1(entry.protocol, entry.eps_inf)), entry.largest_eps_1),

@@ -24,11 +24,10 @@ from protocol_spec.calibration import Calibration, ChooseFor
 from protocol_spec.encoding import BodyFormat
 from protocol_spec.explanation import Explanation
 from protocol_spec.outcomes import Outcome
-from protocol_spec.probabilities import Probabilities, exact_probabilities
-from protocol_spec.randomiser import Entropy, Randomiser, as_drawn
+from protocol_spec.probabilities import Probabilities
+from protocol_spec.randomiser import Entropy, Randomiser, Step, as_drawn, steps
 
 Reporting = Literal["memoized", "once", "hashed", "nested"]
-Step = tuple[Decimal, Decimal]  # p and q of one randomised response
 Combined = Literal["pooled", "window", "latest"]
 AUTO = "auto"
 
@@ -108,6 +107,10 @@ class Channel(Protocol):
         """Whether values are supported independently of each other, given the true one."""
 
     @property
+    def size(self) -> int:
+        """How many values every report supports; 0 where unary."""
+
+    @property
     def exact(self) -> Probabilities:
         """p1, q1 of the memo; p2, q2 of a report, given the memo."""
 
@@ -153,7 +156,7 @@ class Mechanism(ABC):
     @cached_property
     def counted(self) -> BodyFormat:
         """How the supported values of an answer are written, to be counted."""
-        return BodyFormat(self.calibration.unary, self.k)
+        return self.calibration.formats[1]
 
     @cached_property
     def answer_bytes(self) -> int:
@@ -183,13 +186,9 @@ class Mechanism(ABC):
         return [self.calibration.eps_inf, self.calibration.eps_1]
 
     def steps(self, adjusted: Callable[[float], Decimal]) -> list[Step]:
-        """p and q of every randomised response, calculated for slightly `adjusted` epsilons, in
-        the order in which thresholds are published."""
-        noise = self.calibration
-        p1, q1, p2, q2 = exact_probabilities(
-            noise.protocol, noise.k, adjusted(noise.eps_inf), adjusted(noise.eps_1), noise.method
-        )
-        return [(p1, q1), (p2, q2)]
+        """Every randomised response, calculated for slightly `adjusted` epsilons, in the order in
+        which thresholds are published."""
+        return list(steps(self.calibration, adjusted))
 
     def fault(self, answer: bytes) -> Outcome | None:
         """Why bytes of the right length are not an answer, or None when they are."""

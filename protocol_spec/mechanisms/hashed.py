@@ -76,6 +76,7 @@ class Hashed(Mechanism):
     protocol = LOLOHA
     answer_bytes = 1
     unary = True
+    size = 0
 
     @classmethod
     def calibrate(cls, *, k: int, eps_inf: float, eps_1: float, cells: int = 2) -> Hashed:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol_spec.accounting import lifetime_odds, report_odds
+from protocol_spec.accounting import lifetime_odds
 from protocol_spec.attributes import Attribute
-from protocol_spec.calibration import Calibration, calibrate, choose, choose_for
+from protocol_spec.calibration import Calibration, calibrate, candidates, choose
 from protocol_spec.explanation import (
     FIRST_ONLY,
     Explanation,
@@ -35,7 +35,7 @@ class Memoized(Mechanism):
     reporting: ClassVar[Reporting] = "memoized"
     rules: ClassVar[Rules] = Rules(
         LONGITUDINAL,
-        ("L-GRR", "L-OSUE"),
+        ("L-GRR", "L-SS", "L-OSUE"),
         LONGITUDINAL,
         memo_per_value=True,
         answers_first_value_only=True,
@@ -59,25 +59,21 @@ class Memoized(Mechanism):
     def asked(cls, attribute: Attribute, budget: Budget, digest: bytes) -> Memoized:  # noqa: ARG003
         k, eps_inf, eps_1, method = attribute.k, budget.eps_inf, budget.eps_1, attribute.method
         if attribute.protocol == AUTO:
-            reading, rounds = budget.choose_for, budget.rounds
-            noise = choose_for(
-                reading, k=k, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds, method=method
-            ).chosen
+            rounds = budget.rounds if budget.choose_for == "pooled" else 1
+            noise = choose(k=k, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds, method=method)
         else:
             noise = calibrate(attribute.protocol, k=k, eps_inf=eps_inf, eps_1=eps_1, method=method)
         return cls(noise, budget.max_values)
 
     def why(self, attribute: Attribute, budget: Budget) -> str:
-        both = choose(
-            k=attribute.k, eps_inf=budget.eps_inf, eps_1=budget.eps_1, method=attribute.method
-        )
+        if attribute.method == "paper":
+            return "the paper's choice"
         rounds, answers = 1, "one answer"
         if budget.choose_for != "round":
             rounds, answers = budget.rounds, f"{budget.rounds} answers of a device"
-        grr, osue = (
-            f"{c.protocol} {c.pooled_variance(1, rounds):.4g}" for c in (both.grr, both.osue)
-        )
-        return f"variance of {answers}: {grr}, {osue}"
+        both = candidates(k=attribute.k, eps_inf=budget.eps_inf, eps_1=budget.eps_1)
+        sums = ", ".join(f"{c.protocol} {c.total_variance(rounds):.4g}" for c in both)
+        return f"variance of {answers}, over all values: {sums}"
 
     def explain(self, attribute: Attribute) -> Explanation:
         noise, most, example = self.calibration, self.memos, attribute.values[0]
@@ -99,7 +95,7 @@ class Memoized(Mechanism):
                 ),
             )
         return Explanation(
-            one_report=one_report_says(report_odds(noise), example),
+            one_report=one_report_says(noise, example),
             all_reports=phrase_odds(
                 "If your true answer is “{value}”, the one answer kept for all your reports says "
                 "“{value}” {often}; if it were something else, still {otherwise}.",

@@ -8,9 +8,11 @@ min(j, G) as its j-th report; whoever has the latest has all there is to know.
 The price, which owners must know: a *late* report alone discloses e_t, where one of the paper's
 reports alone discloses eps_1.
 
-Level t alone is the one-time GRR or OUE at e_t. Steps between levels are those of RR2 in L-GRR and
-L-OSUE, for (eps_inf, eps_1) = (e_{t+1}, e_t). As drawn, every step is rounded to more noise, and
-steps of one kind commute, so that rounding is more noise at the end as well: e_t is never exceeded.
+Level t alone is the one-time GRR, SS or OUE at e_t. Bits go from level to level by RR2 of L-OSUE,
+for (eps_inf, eps_1) = (e_{t+1}, e_t). Sets grow: those of level t contain those of the level above,
+or are drawn blindly; each level has the best size that the one above allows. As drawn, every step
+is rounded to more noise, and steps of one kind commute, so that rounding is more noise at the end
+as well: e_t is never exceeded.
 """
 
 from __future__ import annotations
@@ -23,9 +25,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar, Final
 
-from protocol_spec.accounting import Odds, Spending, lifetime_odds
+from protocol_spec.accounting import Spending
 from protocol_spec.attributes import Attribute
-from protocol_spec.calibration import Calibration, calibrate_once, choose, with_probabilities
+from protocol_spec.calibration import (
+    Calibration,
+    calibrate,
+    calibrate_once,
+    with_probabilities,
+)
+from protocol_spec.encoding import BodyFormat
 from protocol_spec.errors import ParameterError
 from protocol_spec.explanation import (
     FIRST_ONLY,
@@ -33,7 +41,7 @@ from protocol_spec.explanation import (
     Shift,
     changes_unanswered,
     phrase,
-    phrase_odds,
+    phrase_sets,
 )
 from protocol_spec.mechanisms.base import (
     AUTO,
@@ -42,23 +50,29 @@ from protocol_spec.mechanisms.base import (
     Mechanism,
     Reporting,
     Rules,
-    Step,
     Support,
 )
-from protocol_spec.mechanisms.once import better_once, why_better_once
+from protocol_spec.mechanisms.once import BEST_SETS, ONE_ANSWER, why_sets
 from protocol_spec.outcomes import Outcome
-from protocol_spec.probabilities import ONE, Probabilities, exact_probabilities, precise
+from protocol_spec.probabilities import (
+    ONE,
+    SETS,
+    Probabilities,
+    exact_probabilities,
+    kept_for,
+    precise,
+)
 from protocol_spec.randomiser import (
+    DrawnStep,
     Entropy,
     Randomiser,
+    Step,
     drawn_probabilities,
     just_below,
     respond,
     rounded,
 )
 
-_STEP: Final = {"GRR": "L-GRR", "OUE": "L-OSUE"}
-_NESTABLE: Final = tuple(_STEP)
 _MOST: Final = 255  # levels, for calculations; a manifest may have fewer
 _DECIMALS: Final = 6
 
@@ -73,7 +87,7 @@ class Nested(Mechanism):
     levels: tuple[Calibration, ...]
     reporting: ClassVar[Reporting] = "nested"
     rules: ClassVar[Rules] = Rules(
-        _NESTABLE, _NESTABLE, _NESTABLE, has_levels=True, answers_first_value_only=True
+        ONE_ANSWER, BEST_SETS, ONE_ANSWER, has_levels=True, answers_first_value_only=True
     )
     analysis: ClassVar[Analysis] = Analysis(
         combined="latest",
@@ -91,29 +105,39 @@ class Nested(Mechanism):
 
     @classmethod
     def calibrate(cls, protocol: str, *, k: int, schedule: Sequence[float]) -> Nested:
-        """GRR or OUE over a rising schedule of epsilons, the last of which is eps_inf."""
-        if protocol not in _STEP:
-            raise ParameterError("protocol", protocol, f"choose one of {', '.join(_STEP)}")
+        """GRR, SS or OUE over a rising schedule of epsilons, the last of which is eps_inf."""
+        if protocol not in ONE_ANSWER:
+            raise ParameterError("protocol", protocol, f"choose one of {', '.join(ONE_ANSWER)}")
         if not 1 <= len(schedule) <= _MOST:
             raise ParameterError("schedule", schedule, f"has from 1 to {_MOST} levels")
         if any(earlier >= later for earlier, later in pairwise(schedule)):
             raise ParameterError("schedule", schedule, "must rise from level to level")
-        return cls(tuple(calibrate_once(protocol, k=k, epsilon=e) for e in schedule))
+        levels = [calibrate_once(protocol, k=k, epsilon=schedule[-1])]
+        for epsilon in reversed(schedule[:-1]):
+            levels.insert(0, calibrate_once(protocol, k=k, epsilon=epsilon, above=levels[0]))
+        return cls(tuple(levels))
 
     @classmethod
     def asked(cls, attribute: Attribute, budget: Budget, digest: bytes) -> Nested:  # noqa: ARG003
         protocol = attribute.protocol
-        if protocol == AUTO:
-            protocol = better_once(attribute.k, budget.eps_inf).protocol
-        return cls.calibrate(protocol, k=attribute.k, schedule=attribute.levels)
+        k, schedule = attribute.k, attribute.levels
+        if protocol != AUTO:
+            return cls.calibrate(protocol, k=k, schedule=schedule)
+        sets = cls.calibrate("SS", k=k, schedule=schedule)
+        return sets if sets.levels[0].size > 1 else cls.calibrate("GRR", k=k, schedule=schedule)
 
     def why(self, attribute: Attribute, budget: Budget) -> str:  # noqa: ARG002
-        return why_better_once(self.calibration)
+        return f"{why_sets(self.levels[0])}, {self.calibration.size} in the last report"
 
     @cached_property
     def calibration(self) -> Calibration:
         """Of the last level: all that any number of reports disclose."""
         return self.levels[-1]
+
+    @cached_property
+    def counted(self) -> BodyFormat:
+        """Of every level, whose sets have sizes of their own."""
+        return BodyFormat(self.protocol != "GRR", self.k)
 
     @cached_property
     def answer_bytes(self) -> int:
@@ -122,10 +146,11 @@ class Nested(Mechanism):
     @precise
     def as_drawn(self) -> Nested:
         """With the probabilities that devices really use: the chain of the integers."""
-        unary, drawn = self.calibration.unary, []
-        above = ONE, ONE - ONE  # the value itself
+        drawn: list[Calibration] = []
+        above, size = (ONE, ONE - ONE), None if self.calibration.unary else 1  # the value itself
         for level, step in reversed(list(zip(self.levels, nested_thresholds(self)))):
-            p, q = drawn_probabilities(step, unary, self.k)
+            p, q = drawn_probabilities(step, self.k, size)
+            size = level.size or None
             above = above[0] * p + (1 - above[0]) * q, above[1] * p + (1 - above[1]) * q
             drawn.append(with_probabilities(level, Probabilities(*above, ONE, ONE - ONE)))
         return Nested(tuple(reversed(drawn)))
@@ -142,17 +167,19 @@ class Nested(Mechanism):
     def steps(self, adjusted: Callable[[float], Decimal]) -> list[Step]:
         """To each level from the one above, level 1 first; the last is drawn from the value."""
         schedule = [adjusted(level.eps_inf) for level in self.levels]
+        if self.protocol in SETS:
+            kept = [kept_for(e, self.k, level.size) for e, level in zip(schedule, self.levels)]
+            keeps = [*(lower / upper for lower, upper in pairwise(kept)), kept[-1]]
+            return [(keep, Decimal(level.size)) for keep, level in zip(keeps, self.levels)]
         steps: list[Step] = []
         for lower, upper in pairwise(schedule):
-            _, _, p2, q2 = exact_probabilities(_STEP[self.protocol], self.k, upper, lower)
-            steps.append((p2, q2))
-        top = exact_probabilities(self.protocol, self.k, schedule[-1], schedule[-1])
-        return [*steps, (top.p1, top.q1)]
+            steps.append(exact_probabilities("L-OSUE", self.k, upper, lower)[2:])
+        return [*steps, exact_probabilities("OUE", self.k, schedule[-1], schedule[-1])[:2]]
 
     def fault(self, answer: bytes) -> Outcome | None:
         if not 1 <= answer[0] <= len(self.levels):
             return Outcome.BAD_VALUE
-        return self.counted.fault(answer[1:])
+        return self.levels[answer[0] - 1].formats[1].fault(answer[1:])
 
     def round_fault(self, answer: bytes, number: int) -> Outcome | None:
         """A device sends one report in a round, and begins with level 1."""
@@ -186,19 +213,25 @@ class Nested(Mechanism):
     first_answer_begins = b"\1"  # its level
 
     def explain(self, attribute: Attribute) -> Explanation:
-        first, example = self.channels[0], attribute.values[0]
+        example = attribute.values[0]
         least, most = self.levels[0].eps_inf, self.lifetime_epsilon
         return Explanation(
-            one_report=phrase_odds(
+            one_report=phrase_sets(
                 "If your true answer is “{value}”, the first report says “{value}” {often}; if it "
                 "were something else, still {otherwise}.",
-                Odds(first.p1, first.q1),
+                "The first report names {count} of the {k} answers. If your true answer is "
+                "“{value}”, it is among them {often}; if it were something else, still "
+                "{otherwise}.",
+                self.channels[0],
                 example,
             ),
-            all_reports=phrase_odds(
+            all_reports=phrase_sets(
                 "If your true answer is “{value}”, report {last}, and each after it, says "
                 "“{value}” {often}; if it were something else, still {otherwise}.",
-                lifetime_odds(self.calibration),
+                "Report {last}, and each after it, names {count} of the {k} answers. If your true "
+                "answer is “{value}”, it is among them {often}; if it were something else, still "
+                "{otherwise}.",
+                self.calibration,
                 example,
                 last=len(self.levels),
             ),
@@ -233,9 +266,10 @@ class Nested(Mechanism):
 
 
 @precise
-def nested_thresholds(nested: Nested) -> tuple[tuple[int, int], ...]:
+def nested_thresholds(nested: Nested) -> tuple[DrawnStep, ...]:
     """p and q of the step to each level from the one above, in units of 2^-64, level 1 first."""
-    return tuple(rounded(*step) for step in nested.steps(just_below))
+    unary = nested.calibration.unary
+    return tuple(rounded(step, unary) for step in nested.steps(just_below))
 
 
 class NestedRandomiser(Randomiser):
@@ -245,14 +279,15 @@ class NestedRandomiser(Randomiser):
         super().__init__(nested.calibration, entropy)
         self._steps = nested_thresholds(nested)
         self._nested = nested
+        self._formats = [level.formats[1] for level in nested.levels]
 
     def draw(self, index: int) -> tuple[bytes, ...]:
         """The bodies of all levels, level 1 first. Once per value, ever."""
-        body, bodies = self.format.encode(index), []
-        for keep, add in reversed(self._steps):
-            body = respond(self.format, body, keep, add, self._entropy)
-            bodies.append(body)
-        return tuple(reversed(bodies))
+        held, bodies = self.format.supported(self.format.encode(index)), list[bytes]()
+        for form, step in reversed(list(zip(self._formats, self._steps))):
+            bodies.insert(0, respond(form, held, step, self._entropy))
+            held = form.supported(bodies[0])
+        return tuple(bodies)
 
     def memoize(self, key: int) -> bytes:
         return b"".join(self.draw(key))
@@ -280,12 +315,12 @@ def gradual_levels(calibration: Calibration, most: int = 16, close: float = 0.99
     return [*levels, calibration.eps_inf]
 
 
-def default_levels(k: int, eps_inf: float, eps_1: float) -> tuple[float, ...]:
+def default_levels(eps_inf: float, eps_1: float) -> tuple[float, ...]:
     """The levels of a question whose author gave none: what the paper's reports would disclose.
 
-    eps_1, then what the first two, three, ... reports of ALLOMFREE's memo disclose together,
+    eps_1, then what the first two, three, ... reports of an L-OSUE's memo disclose together,
     rounded to six decimals, then eps_inf.
     """
-    disclosed = gradual_levels(choose(k=k, eps_inf=eps_inf, eps_1=eps_1).chosen)
+    disclosed = gradual_levels(calibrate("L-OSUE", k=2, eps_inf=eps_inf, eps_1=eps_1))
     between = {round(epsilon, _DECIMALS) for epsilon in disclosed[1:-1]}
     return (eps_1, *sorted(e for e in between if eps_1 < e < eps_inf), eps_inf)

@@ -10,23 +10,22 @@ and trends may be fitted. The price: a round is answered by `each` of `rounds` o
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from protocol_spec.accounting import Spending, report_odds
+from protocol_spec.accounting import Spending
 from protocol_spec.attributes import Attribute
 from protocol_spec.calibration import Calibration, calibrate_once
 from protocol_spec.errors import ParameterError
 from protocol_spec.explanation import Explanation, Shift, one_report_says, phrase, phrase_count
-from protocol_spec.mechanisms.base import AUTO, Analysis, Budget, Mechanism, Reporting, Rules, Step
-from protocol_spec.probabilities import precise
-from protocol_spec.randomiser import Entropy, Randomiser, random_below
+from protocol_spec.mechanisms.base import AUTO, Analysis, Budget, Mechanism, Reporting, Rules
+from protocol_spec.randomiser import Entropy, Randomiser, Step, random_below
 
-_ONE_TIME = ("GRR", "OUE")
+ONE_ANSWER: Final = ("GRR", "OUE", "SS")
+BEST_SETS: Final = ("GRR", "SS")
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Once(Mechanism):
     each: int
     lifetime_epsilon: float = field()
     reporting: ClassVar[Reporting] = "once"
-    rules: ClassVar[Rules] = Rules(_ONE_TIME, _ONE_TIME, _ONE_TIME, draws_rounds=True)
+    rules: ClassVar[Rules] = Rules(ONE_ANSWER, BEST_SETS, ONE_ANSWER, draws_rounds=True)
     analysis: ClassVar[Analysis] = Analysis(
         combined="window",
         hides="the whole history, whatever changes",
@@ -59,7 +58,7 @@ class Once(Mechanism):
     def calibrate(
         cls, protocol: str = AUTO, *, k: int, epsilon: float, rounds: int, each: int = 1
     ) -> Once:
-        """A one-time protocol, or "auto" for the better of GRR and OUE."""
+        """A one-time protocol, or "auto" for the best sets: SS, or GRR."""
         if rounds < 1:
             raise ParameterError("rounds", rounds, "a campaign has at least one round")
         if not 1 <= each <= rounds:
@@ -78,7 +77,7 @@ class Once(Mechanism):
         return replace(once, lifetime_epsilon=budget.eps_inf)  # as stated, not each * eps_1
 
     def why(self, attribute: Attribute, budget: Budget) -> str:  # noqa: ARG002
-        return why_better_once(self.calibration)
+        return why_sets(self.calibration)
 
     @property
     def epsilon(self) -> float:
@@ -133,7 +132,7 @@ class Once(Mechanism):
         if attribute.otherwise is not None:
             stand_in = phrase("“{value}”", value=attribute.values[attribute.otherwise])
         return Explanation(
-            one_report=one_report_says(report_odds(self.calibration), attribute.values[0]),
+            one_report=one_report_says(self.calibration, attribute.values[0]),
             all_reports=phrase_count(
                 self.each,
                 "That one report is all that ever leaves; nothing about any other moment does.",
@@ -185,18 +184,12 @@ def draw_rounds(
     return tuple(sorted(first + number for number in drawn))
 
 
-@precise
 def better_once(k: int, epsilon: float) -> Calibration:
-    """GRR where its variance at f = 0 is not above OUE's, which is k <= 3 e^epsilon + 2.
-
-    In decimals: rounding would decide ties of the two variances in floats.
-    """
-    grr, oue = (calibrate_once(protocol, k=k, epsilon=epsilon) for protocol in _ONE_TIME)
-    (p, q, _, _), (r, s, _, _) = grr.exact, oue.exact
-    return grr if q * (1 - q) / (p - q) ** 2 <= s * (1 - s) / (r - s) ** 2 else oue
+    """SS, which is GRR if its best sets have one value; neither is ever behind OUE."""
+    sets = calibrate_once("SS", k=k, epsilon=epsilon)
+    return sets if sets.size > 1 else calibrate_once("GRR", k=k, epsilon=epsilon)
 
 
-def why_better_once(chosen: Calibration) -> str:
+def why_sets(chosen: Calibration) -> str:
     """For analysts."""
-    limit = 3.0 * math.exp(chosen.eps_inf) + 2.0
-    return f"GRR up to {limit:.4g} values at this epsilon, OUE above"
+    return f"the least variance over all values: sets of {chosen.size} of the {chosen.k}"

@@ -43,15 +43,10 @@ def one_round(rng: Generator, calibration: Calibration, truth: npt.ArrayLike) ->
     """Support of each value in one round with fresh memos; `truth[..., v]` devices hold v."""
     held = np.asarray(truth, dtype=np.int64)
     if not calibration.unary:
-        return answers(rng, held, calibration.gap, size_of(calibration))
+        return answers(rng, held, calibration.gap, calibration.size)
     others = held.sum(axis=-1, keepdims=True) - held
     ones: Counts = rng.binomial(held, calibration.ps) + rng.binomial(others, calibration.qs)
     return ones
-
-
-def size_of(channel: object) -> int:
-    """How many values every report supports, where that is one number."""
-    return int(getattr(channel, "size", 1))
 
 
 def answers(rng: Generator, held: Counts, gap: float, size: int = 1) -> Counts:
@@ -201,7 +196,7 @@ class GeneralisedFleet(CountedFleet):
     def __init__(self, rng: Generator, c: Channel, held: Counts, **rates: Any) -> None:
         super().__init__(rng, held, **rates)
         self._first = float(c.exact.p1 - c.exact.q1)
-        self._second, self._size = float(c.exact.p2 - c.exact.q2), size_of(c)
+        self._second, self._size = float(c.exact.p2 - c.exact.q2), c.size
         if self._churn:
             place = np.arange(self._present.size)
         else:

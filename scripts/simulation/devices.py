@@ -1,8 +1,8 @@
 """Many devices at once: their randomisers, what they remember, and every report they send.
 
 Claim: a report has exactly the distribution of one device's. Every bit is 1 with probability
-threshold / 2^64 exactly, where the thresholds are those of `protocol_spec.randomiser`, and another
-value of L-GRR is exactly uniform; only the random source is a seeded generator and not the
+threshold / 2^64 exactly, where the thresholds are those of `protocol_spec.randomiser`, and a set
+is drawn uniformly; only the random source is a seeded generator and not the
 operating system's.
 
 A unary answer stays packed. One random bit per bit and step is compared with the threshold's bits,
@@ -54,29 +54,33 @@ class BulkRandomiser:
     """`protocol_spec.Randomiser` of one attribute for many devices: a row each."""
 
     def __init__(self, calibration: Calibration) -> None:
-        self.format = BodyFormat(calibration.unary, calibration.k)
+        self.memo_format, self.format = calibration.formats
         self.thresholds = thresholds(calibration)
 
     def memoize(self, rng: np.random.Generator, indices: Indices) -> Bodies:
         """RR1: a memo for the value of each index."""
-        keep, add, _, _ = self.thresholds
-        return respond(rng, self.format, encode(self.format, indices), keep, add)
+        held = encode(self.memo_format, indices)
+        return respond(rng, self.memo_format, held, self.thresholds[0])
 
     def report(self, rng: np.random.Generator, memos: Bodies) -> Bodies:
         """RR2: a report from each memo."""
-        _, _, keep, add = self.thresholds
-        return respond(rng, self.format, memos, keep, add)
+        return respond(rng, self.format, memos, self.thresholds[1])
 
 
 def respond(
-    rng: np.random.Generator, form: BodyFormat, held: Bodies, keep: int, add: int
+    rng: np.random.Generator, form: BodyFormat, held: Bodies, step: tuple[int, int]
 ) -> Bodies:
     """One step of randomised response from the body that each device holds."""
-    if not form.unary:  # keep the value, or report one of the others, each as likely
-        values = decode(held)
-        draws = rng.bit_generator.random_raw(values.size)
-        others = rng.integers(0, form.k - 1, size=values.size)
-        return encode(form, np.where(draws < np.uint64(keep), values, others + (others >= values)))
+    if form.size:
+        kept = rng.bit_generator.random_raw(len(held)) < np.uint64(step[0])
+        if not form.unary:
+            anyone = rng.integers(0, form.k, size=len(held))
+            return encode(form, np.where(kept, decode(held), anyone))
+        rows = range(0, len(held), max(BLOCK * 64 // form.k, 1))
+        blocks = [slice(i, i + rows.step) for i in rows]
+        drawn = [_sets(rng, form, held[block], kept[block]) for block in blocks]
+        return np.concatenate(drawn) if drawn else held
+    keep, add = step
     flat = held.reshape(-1)
     words: Words = np.pad(flat, (0, -flat.size % 8)).view(np.uint64)
     answer = np.empty_like(words)
@@ -86,6 +90,19 @@ def respond(
     bodies: Bodies = answer.view(np.uint8)[: held.size].reshape(held.shape)
     bodies[:, -1] &= last_byte(form)
     return bodies
+
+
+def _sets(rng: np.random.Generator, form: BodyFormat, held: Bodies, kept: Flags) -> Bodies:
+    """Sets that have all that is held where it is kept, and values at random besides."""
+    chosen = np.unpackbits(held, axis=1, count=form.k).astype(np.bool_) & kept[:, np.newaxis]
+    free = ~chosen
+    left, wanted = free.sum(axis=1), form.size - chosen.sum(axis=1)
+    for v in range(form.k):  # of those left, each is as likely to be wanted
+        taken = free[:, v] & (rng.integers(0, np.maximum(left, 1)) < wanted)
+        chosen[:, v] |= taken
+        wanted -= taken
+        left -= free[:, v]
+    return np.packbits(chosen, axis=1)
 
 
 def last_byte(form: BodyFormat) -> int:
@@ -106,7 +123,7 @@ def encode(form: BodyFormat, indices: Indices) -> Bodies:
 
 
 def decode(bodies: Bodies) -> Indices:
-    """The values of L-GRR bodies."""
+    """The values of bodies that are an index."""
     indices = np.zeros(len(bodies), dtype=np.int64)
     for column in bodies.T:
         indices = indices << 8 | column
@@ -198,12 +215,17 @@ class BulkMechanism:
         return self._response.report(rng, memos)
 
     def lie(self, value: int, codes: Bodies, sent: Indices) -> Bodies:  # noqa: ARG002
-        """Answers that support one value as well as an answer can."""
-        return encode(self._format, np.full(len(sent), value))
+        """Answers that support one value, and others where a set needs them."""
+        return np.tile(_naming(self._format, value), (len(sent), 1))
 
     def tally(self, answers: Bodies, codes: Bodies) -> Tallied:  # noqa: ARG002
         """Answers, counted as a collector counts them."""
         return Tallied(np.array([len(answers)]), count(self._format, answers)[np.newaxis])
+
+
+def _naming(form: BodyFormat, value: int) -> Bodies:
+    body = form.encode(*((value + i) % form.k for i in range(max(form.size, 1))))
+    return np.frombuffer(body, dtype=np.uint8)
 
 
 class BulkOnce(BulkMechanism):
@@ -244,21 +266,22 @@ class BulkNested(BulkMechanism):
     def __init__(self, mechanism: Nested) -> None:
         super().__init__(mechanism)
         self._steps = nested_thresholds(mechanism)
+        self._formats = [level.formats[1] for level in mechanism.levels]
         self.memo_bytes = self._format.length * len(self._steps)
 
     def memoize(self, rng: np.random.Generator, keys: Indices) -> Bodies:
-        body, bodies = encode(self._format, keys), []
-        for keep, add in reversed(self._steps):
-            body = respond(rng, self._format, body, keep, add)
-            bodies.append(body)
-        return np.concatenate(bodies[::-1], axis=1)
+        bodies = [encode(self._format, keys)]
+        for form, step in reversed(list(zip(self._formats, self._steps))):
+            bodies.insert(0, respond(rng, form, bodies[0], step))
+        return np.concatenate(bodies[:-1], axis=1)
 
     def report(self, rng: np.random.Generator, memos: Bodies, sent: Indices) -> Bodies:  # noqa: ARG002
         levels = memos.reshape(len(memos), len(self._steps), self._format.length)
         return self._with_level(sent, levels[np.arange(len(memos)), self._channels(sent)])
 
     def lie(self, value: int, codes: Bodies, sent: Indices) -> Bodies:  # noqa: ARG002
-        return self._with_level(sent, encode(self._format, np.full(len(sent), value)))
+        bodies = np.stack([_naming(form, value) for form in self._formats])
+        return self._with_level(sent, bodies[self._channels(sent)])
 
     def tally(self, answers: Bodies, codes: Bodies) -> Tallied:  # noqa: ARG002
         channel, levels = answers[:, 0], range(1, len(self._steps) + 1)

@@ -160,6 +160,7 @@ owner = "The tests"
 contact = "{contact:08d}@example.org"
 eps_inf = 1.0
 eps_1 = 0.3
+choose_for = "round"
 min_reports = 1
 [rounds]
 first = 1700000000

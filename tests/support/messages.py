@@ -21,7 +21,7 @@ def literals(call: ast.Call) -> list[str]:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     one, two = call.args[:1], call.args[1:]
     texts = {"say": one, "message": one, "phrase": one, "phrase_odds": one}
-    texts |= {"say_count": two, "phrase_count": two}
+    texts |= {"say_count": two, "phrase_count": two, "phrase_sets": call.args[:2]}
     return [
         text.value
         for text in texts.get(name, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from itertools import product
+from itertools import combinations, product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,8 +64,13 @@ Outcome = TypeVar("Outcome")
 def one_report(c: Calibration, value: int) -> Distribution:
     """Every report that a device with this value can send, as the values it supports."""
     if not c.unary:
-        rows = np.eye(c.k, dtype=int).tolist()
-        return {tuple(row): c.ps if v == value else c.qs for v, row in enumerate(rows)}
+        having, lacking = math.comb(c.k - 1, c.size - 1), math.comb(c.k - 1, c.size)
+        return {
+            tuple(int(v in some) for v in range(c.k)): (
+                c.ps / having if value in some else (1 - c.ps) / lacking
+            )
+            for some in combinations(range(c.k), c.size)
+        }
     probabilities = [c.ps if v == value else c.qs for v in range(c.k)]
     return {
         bits: math.prod(p if bit else 1 - p for p, bit in zip(probabilities, bits))

@@ -6,8 +6,9 @@ import {
   LONGITUDINAL,
   answerBytes,
   chooseMemoized,
+  chooseNested,
   chooseOnce,
-  isUnary,
+  isBits,
   largestEps1,
 } from "./noise.js";
 
@@ -143,7 +144,7 @@ function questionFields(given) {
 function attributeFields(given) {
   return {
     ...(has(given, "cross") ? { cross: CROSS } : questionFields(given)),
-    protocol: oneOf("auto", ...LONGITUDINAL, "GRR", "OUE"),
+    protocol: oneOf("auto", ...LONGITUDINAL, "GRR", "OUE", "SS"),
     calibration: oneOf("exact", "paper"),
     ...(has(given, "levels") ? { levels: floats(2, 32, levelsAreSound) } : {}),
   };
@@ -207,9 +208,9 @@ function checkWay(m) {
 
 const NAMED = {
   memoized: LONGITUDINAL,
-  once: ["GRR", "OUE"],
+  once: ["GRR", "OUE", "SS"],
   hashed: [],
-  nested: ["GRR", "OUE"],
+  nested: ["GRR", "OUE", "SS"],
 };
 
 function checkAttribute(m, attribute, path) {
@@ -270,7 +271,7 @@ function completed(given, bytes) {
   m.campaign = `${m.slug}-${m.digest.toString("hex").slice(0, 8)}`;
   for (const attribute of m.attributes) {
     attribute.runs = protocolOf(m, attribute);
-    attribute.unary = m.reporting === "hashed" ? false : isUnary(attribute.runs);
+    attribute.bits = m.reporting === "hashed" ? false : isBits(attribute.runs);
     attribute.answerBytes = lengthOf(m, attribute);
   }
   m.bodyBytes = Math.max(...m.attributes.map((attribute) => attribute.answerBytes)); // M68
@@ -292,18 +293,18 @@ function withDomain(attribute) {
   return { ...attribute, k, endless, otherwise: endless ? null : k - 1 };
 }
 
-function protocolOf(m, { protocol, k, calibration }) {
+function protocolOf(m, { protocol, k, calibration, levels }) {
   if (m.reporting === "hashed") return "LOLOHA";
   if (protocol !== "auto") return protocol;
   if (m.reporting === "once") return chooseOnce(k, m.eps_1);
-  if (m.reporting === "nested") return chooseOnce(k, m.eps_inf);
+  if (m.reporting === "nested") return chooseNested(k, levels);
   const rounds = m.choose_for === "pooled" ? m.rounds.count : undefined;
   return chooseMemoized(k, m.eps_inf, m.eps_1, calibration, rounds);
 }
 
 function lengthOf(m, attribute) {
   if (m.reporting === "hashed") return 1;
-  return answerBytes(attribute.unary, attribute.k) + (m.reporting === "nested" ? 1 : 0);
+  return answerBytes(attribute.bits, attribute.k) + (m.reporting === "nested" ? 1 : 0);
 }
 
 // --- a value's place ------------------------------------------------------------------------------

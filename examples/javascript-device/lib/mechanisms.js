@@ -26,23 +26,23 @@ export function mostMemos(manifest) {
 const always = { rounds: () => null };
 
 const WAYS = {
-  memoized(manifest, { runs, unary, k, calibration }, _device, entropy) {
+  memoized(manifest, { runs, bits, k, calibration }, _device, entropy) {
     const [rr1, rr2] = thresholds(runs, k, manifest.eps_inf, manifest.eps_1, calibration);
     return {
       ...always,
       key: (index) => index,
-      memoize: (index) => respond(unary, k, plainAnswer(unary, k, index), rr1, entropy),
-      report: (memo) => respond(unary, k, memo, rr2, entropy),
+      memoize: (index) => respond(bits, k, plainAnswer(bits, k, index), rr1, entropy),
+      report: (memo) => respond(bits, k, memo, rr2, entropy),
     };
   },
 
-  once(manifest, { runs, unary, k }, _device, entropy) {
+  once(manifest, { runs, bits, k }, _device, entropy) {
     const step = onceThresholds(runs, k, manifest.eps_1);
     const { count, each } = manifest.rounds;
     return {
       rounds: (first) => drawRounds(first, count, each, entropy),
       key: (index) => index,
-      memoize: (index) => respond(unary, k, plainAnswer(unary, k, index), step, entropy),
+      memoize: (index) => respond(bits, k, plainAnswer(bits, k, index), step, entropy),
       report: (answer) => answer,
     };
   },
@@ -58,7 +58,7 @@ const WAYS = {
     };
   },
 
-  nested(_manifest, { runs, unary, k, levels, answerBytes }, _device, entropy) {
+  nested(_manifest, { runs, bits, k, levels, answerBytes }, _device, entropy) {
     const steps = nestedThresholds(runs, k, levels);
     const size = answerBytes - 1;
     return {
@@ -66,9 +66,9 @@ const WAYS = {
       key: (index) => index,
       memoize(index) {
         const drawn = [];
-        let said = plainAnswer(unary, k, index);
+        let said = plainAnswer(bits, k, index);
         for (const step of [...steps].reverse()) {
-          said = respond(unary, k, said, step, entropy);
+          said = respond(bits, k, said, step, entropy);
           drawn.unshift(said);
         }
         return Buffer.concat(drawn); // all levels at once, level 1 first (M82)

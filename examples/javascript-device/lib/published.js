@@ -4,12 +4,14 @@
 
 import { decodeMessage } from "./messages.js";
 
-const PROTOCOLS = ["L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "GRR", "OUE", "LOLOHA"];
+const PROTOCOLS = [
+  ...["L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "GRR", "OUE", "LOLOHA", "L-SS", "SS"],
+];
 const UNARY = new Set(["L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "OUE"]);
 const AUTO = {
-  memoized: ["L-GRR", "L-OSUE"],
-  once: ["GRR", "OUE"],
-  nested: ["GRR", "OUE"],
+  memoized: ["L-GRR", "L-SS", "L-OSUE"],
+  once: ["GRR", "SS"],
+  nested: ["GRR", "SS"],
   hashed: ["LOLOHA"],
 };
 const ALL = 2n ** 64n;
@@ -34,7 +36,7 @@ export function usableThresholds(manifest, payload) {
     ]);
     at += 16 * epsilons.length;
     const k = protocol === "LOLOHA" ? 2 : attribute.k;
-    if (!isWithin(UNARY.has(protocol), k, steps, epsilons)) return null;
+    if (!isWithin(protocol, k, steps, epsilons)) return null;
     found.push([protocol, steps]);
   }
   return at === joined.length ? found : null;
@@ -45,13 +47,16 @@ function epsilonsOf(manifest, attribute) {
   return manifest.reporting === "once" ? [manifest.eps_1] : [manifest.eps_inf, manifest.eps_1];
 }
 
-function isWithin(unary, k, steps, epsilons) {
+function isWithin(protocol, k, steps, epsilons) {
   const drawn = steps.map((step, i) => [step, epsilons[i]]);
   if (epsilons[0] < epsilons.at(-1)) drawn.reverse(); // nested: the last level is drawn first
-  const told = (unary ? unaryTold : generalisedTold)(k);
+  const unary = UNARY.has(protocol);
+  if (!unary && !areSizes(protocol, k, drawn.map(([step]) => step[1]))) return false;
+  const told = (unary ? unaryTold : setTold)(k);
   return drawn.every(([[p, q], epsilon]) => {
     const chances = [p, ALL - p, q, ALL - q].map((each) => Number(each) / SCALE); // M116
-    return told(...chances) <= epsilon - epsilon * 2 ** -40 - 2 ** -43;
+    const loss = unary ? told(...chances) : told(chances[0], chances[1], Number(q));
+    return loss <= epsilon - epsilon * 2 ** -40 - 2 ** -43;
   });
 }
 
@@ -65,11 +70,16 @@ function unaryTold() {
   };
 }
 
-function generalisedTold(k) {
-  let [s, t] = [1, 0];
-  return (p, notP) => {
-    const m = notP / (k - 1);
-    [s, t] = [s * p + t * m * (k - 1), s * m + t * p + t * m * (k - 2)];
-    return logRatio(s, t);
+function setTold(k) {
+  let [s, u] = [1, 0];
+  return (keep, notKept, d) => {
+    [s, u] = [s * keep, u + s * notKept];
+    return logRatio(s * k + u * d, u * d);
   };
+}
+
+function areSizes(protocol, k, sizes) {
+  if (!["L-SS", "SS"].includes(protocol)) return sizes.every((size) => size === 1n);
+  if (protocol === "L-SS" && sizes[0] !== 1n) return false;
+  return sizes.every((d, i) => d >= (i ? sizes[i - 1] : 1n) && d < BigInt(k));
 }

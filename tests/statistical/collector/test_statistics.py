@@ -348,7 +348,7 @@ def test_nested_reports_of_several_levels() -> None:
     for channel, size in zip(mechanism.channels, [400, 300, 300] + [0] * len(mechanism.channels)):
         p, q, _, _ = (float(x) for x in channel.exact)
         held, n = draw.multinomial(size, steep(mechanism.k), size=RUNS), np.full((RUNS, 1), size)
-        columns.append(np.hstack([n, respond(draw, channel.unary, held, p, q, n)]))
+        columns.append(np.hstack([n, respond(draw, channel.size, held, p, q, n)]))
     made = [round_result(found, 0, 0, Tally(1000, row), {}) for row in np.hstack(columns)]
     f = steep(mechanism.k)
     check_all_at_once(made, f, rng)
@@ -376,7 +376,7 @@ def test_one_vote_for_each_device_whoever_missed_rounds(commonest: float) -> Non
             held = np.bincount(value[level == number], minlength=6)[None]
             p, q, _, _ = map(float, channel.exact)
             size = held.sum(axis=1, keepdims=True)
-            columns += [size, respond(draw, channel.unary, held, p, q, size)]
+            columns += [size, respond(draw, channel.size, held, p, q, size)]
         row = np.hstack(columns)[0]
         made.append(round_result(found, rounds, 0, Tally(int((reports > 0).sum()), row), {}))
     heard = f * (1.0 - missed**rounds)

@@ -75,12 +75,12 @@ def devices_of(make: Callable[[Entropy], Drawing], live: Callable[[Drawing], Has
 
 
 def once_devices(once: Once, history: list[int], with_rounds: bool = False) -> Devices:
-    """Of bits only those of the first two values: the others do not depend on which it is."""
+    """Of bits and sets only the first two values: the others do not depend on which it is."""
 
     def live(randomiser: OnceRandomiser) -> Hashable:
         rounds = randomiser.rounds()
         answers = [randomiser.memoize(history[r]) for r in rounds]
-        sent = tuple(a[0] >> 6 if once.calibration.unary else a[0] for a in answers)
+        sent = tuple(a[0] if once.protocol == "GRR" else a[0] >> 6 for a in answers)
         return (rounds, sent) if with_rounds else sent
 
     return devices_of(partial(OnceRandomiser, once), live)
@@ -162,13 +162,14 @@ def nested_devices(nested: Nested, value: int, levels: slice) -> Devices:
 
 NESTED = Nested.calibrate("GRR", k=3, schedule=[0.6, 1.2, 2.0])
 BITS = Nested.calibrate("OUE", k=2, schedule=[0.6, 1.2, 2.0])
+SETS = Nested.calibrate("SS", k=5, schedule=[0.7, 1.4, 2.2])  # of 2, 1 and 1 values
 
 
 @pytest.mark.parametrize("reports", [1, 2, 3])
-@pytest.mark.parametrize("nested", [NESTED, BITS], ids=["GRR", "OUE"])
+@pytest.mark.parametrize("nested", [NESTED, BITS, SETS], ids=["GRR", "OUE", "SS"])
 def test_nested(nested: Nested, reports: int) -> None:
     one, other = (nested_devices(nested, value, slice(reports)) for value in (0, 1))
-    check(one, other, nested.epsilon_after(reports), f"nested-{nested.protocol}-{reports}", 0.7)
+    check(one, other, nested.epsilon_after(reports), f"nested-{nested.protocol}-{reports}", 0.6)
 
 
 def test_a_late_report_alone_discloses_what_all_before_did() -> None:
@@ -191,9 +192,13 @@ def test_the_audit_detects_levels_drawn_independently() -> None:
 # --- memoized -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
-def test_memoized(protocol: str) -> None:
-    calibration = calibrate(protocol, k=2, eps_inf=1.0, eps_1=0.7)
+@pytest.mark.parametrize(
+    ("protocol", "k", "eps_inf", "eps_1"),
+    [("L-GRR", 2, 1.0, 0.7), ("L-OSUE", 2, 1.0, 0.7), ("L-SS", 4, 2.0, 0.5)],
+)
+def test_memoized(protocol: str, k: int, eps_inf: float, eps_1: float) -> None:
+    calibration = calibrate(protocol, k=k, eps_inf=eps_inf, eps_1=eps_1)
+    assert calibration.size == {"L-GRR": 1, "L-OSUE": 0, "L-SS": 2}[protocol]
 
     def memoizing(value: int) -> Devices:
         def live(randomiser: Randomiser) -> Hashable:
@@ -202,4 +207,5 @@ def test_memoized(protocol: str) -> None:
 
         return devices_of(partial(Randomiser, calibration), live)
 
-    check(memoizing(0), memoizing(1), calibration.epsilon_after(2), f"memo-{protocol}")
+    power = 0.6 if protocol == "L-SS" else 0.75  # more events
+    check(memoizing(0), memoizing(1), calibration.epsilon_after(2), f"memo-{protocol}", power)

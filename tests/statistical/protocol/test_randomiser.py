@@ -13,7 +13,7 @@ from protocol_spec import LONGITUDINAL, BodyFormat, Randomiser, calibrate, rando
 from tests.support.protocol.entropy import Tape, TapeEnded, seeded, words
 from tests.support.protocol.statistics import LIMIT, binomial_z, uniform_z
 
-UNARY = [protocol for protocol in LONGITUDINAL if protocol != "L-GRR"]
+UNARY = ["L-OUE", "L-SUE", "L-OSUE", "L-SOUE"]
 
 
 def test_the_default_randomness_is_the_operating_systems() -> None:
@@ -26,7 +26,7 @@ def test_the_default_randomness_is_the_operating_systems() -> None:
 @pytest.mark.parametrize("protocol", UNARY)
 def test_each_bit_compares_its_own_word_with_its_own_threshold(protocol: str) -> None:
     calibration = calibrate(protocol, k=10, eps_inf=2.0, eps_1=0.6)
-    p1, q1, p2, q2 = thresholds(calibration)
+    (p1, q1), (p2, q2) = thresholds(calibration)
     # Value 3: at its own place p decides, at all others q; a draw equal to a threshold fails.
     memo = Tape(words(q1 - 1, q1, 0, p1 - 1, q1, q1 - 1, q1, 2**64 - 1, q1, q1 - 1))
     assert Randomiser(calibration, memo).memoize(3) == bytes([0b10110100, 0b01000000])
@@ -36,15 +36,34 @@ def test_each_bit_compares_its_own_word_with_its_own_threshold(protocol: str) ->
     assert memo.asked == report.asked == [80]
 
 
-def test_a_value_is_kept_below_the_threshold_else_another_is_drawn() -> None:
+def test_a_value_is_kept_below_the_threshold_else_any_is_drawn() -> None:
     calibration = calibrate("L-GRR", k=5, eps_inf=2.0, eps_1=0.6)
-    p1, _, p2, _ = thresholds(calibration)
-    assert Randomiser(calibration, Tape(words(p1 - 1))).memoize(3) == b"\x03"
-    assert Randomiser(calibration, Tape(words(p2 - 1))).report(b"\x03") == b"\x03"
-    for top_two_bits, expected in enumerate((0, 1, 2, 4)):
-        tape = Tape(words(p1) + bytes([top_two_bits << 6]))
-        assert Randomiser(calibration, tape).memoize(3) == bytes([expected])
+    (first, _), (second, _) = thresholds(calibration)
+    assert Randomiser(calibration, Tape(words(first - 1))).memoize(3) == b"\x03"
+    assert Randomiser(calibration, Tape(words(second - 1))).report(b"\x03") == b"\x03"
+    for top_three_bits in range(5):
+        tape = Tape(words(first) + bytes([top_three_bits << 5]))
+        assert Randomiser(calibration, tape).memoize(3) == bytes([top_three_bits])
         assert tape.asked == [8, 1]
+
+
+def test_a_set_is_kept_whole_or_not_at_all_and_filled_up_with_others() -> None:
+    """Of 12 values in four bits each: 13 is drawn again, and so is what the set has already."""
+    calibration = calibrate("L-SS", k=12, eps_inf=2.0, eps_1=0.6)
+    (keep, size), memo = thresholds(calibration)[1], b"\x10\x00"  # value 3
+    assert size == 4
+    for word, draws, values in (
+        (keep - 1, (0, 3, 0, 13, 11, 7), [0, 3, 7, 11]),
+        (keep, (0, 3, 0, 13, 11, 7), [0, 3, 7, 11]),
+        (keep, (0, 1, 15, 1, 10, 2), [0, 1, 2, 10]),
+    ):
+        tape = Tape(words(word) + bytes(draw << 4 for draw in draws))
+        randomiser = Randomiser(calibration, tape)
+        assert randomiser.format.supported(randomiser.report(memo)) == values
+        assert tape.asked == [8, 1, 1, 1, 1, 1, 1]
+    for wrong in (b"\x00\x00", b"\x18\x00"):
+        with pytest.raises(ValueError, match="memo"):
+            Randomiser(calibration).report(wrong)
 
 
 def test_a_draw_beyond_the_bound_is_repeated_not_wrapped() -> None:
@@ -132,7 +151,8 @@ def test_memo_and_report_are_valid_bodies_of_one_length(protocol: str, k: int) -
     memos = [randomiser.memoize(index) for index in range(k)]
     drawn = [*memos, *map(randomiser.report, memos)]
     assert {len(body) for body in drawn} == {BodyFormat(protocol != "L-GRR", k).length}
-    assert {randomiser.format.fault(body) for body in drawn} == {None}
+    assert {randomiser.memo_format.fault(body) for body in memos} == {None}
+    assert {randomiser.format.fault(body) for body in drawn[k:]} == {None}
 
 
 @pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])

@@ -85,7 +85,7 @@ def hashed_runs(
 ) -> Iterator[Counts]:
     """Support of m reports of devices with static values, each run with other devices."""
     rng = np.random.default_rng(seed)
-    p1, _, p2, _ = (np.uint64(t) for t in thresholds(hashed.cell))
+    p1, p2 = (np.uint64(keep + (2**64 - keep) // 2) for keep, _ in thresholds(hashed.cell))
     for run in range(runs):
         table = codes(devices, hashed.k, run)
         cell = table[np.arange(devices), rng.choice(hashed.k, devices, p=f)]
@@ -142,12 +142,14 @@ def test_an_earlier_report_adds_nothing_to_a_later_one(protocol: str, k: int) ->
     seed, runs, n = 50 + k, 4000, 1000
     rng = np.random.default_rng(seed)
     held = holders(rng, n, uniform(k), runs)
-    unary, total = nested.levels[-1].unary, np.full((runs, 1), n)
-    steps = [(float(p), float(q)) for p, q in nested.steps(Decimal)]
+    total, steps = np.full((runs, 1), n), nested.steps(Decimal)
     raw: list[Array] = []
     above = held
     for level in range(len(SCHEDULE), 0, -1):
-        above = respond(rng, unary, above, *steps[level - 1], total)
+        size, (p, q) = nested.levels[level - 1].size, map(float, steps[level - 1])
+        if size:  # of one value: kept, or any value
+            p, q = p + (1 - p) / k, (1 - p) / k
+        above = respond(rng, size, above, p, q, total)
         raw.insert(0, estimate(above, n, nested.levels[level - 1]).raw - held / n)
     for earlier in range(len(SCHEDULE) - 1):
         for later in range(earlier + 1, len(SCHEDULE)):

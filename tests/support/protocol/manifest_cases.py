@@ -152,7 +152,7 @@ name = "since"
 question = "Which since?"
 edges = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, inf]
 high = 20
-protocol = "L-OSUE"
+protocol = "L-SS"
 calibration = "paper\"""",
     )
 )
@@ -169,7 +169,7 @@ TOUR = document(
             changes=False,
             protocol="L-SUE",
         ),
-        numeric("since", _YEARS, high=20.0, protocol="L-OSUE", calibration="paper"),
+        numeric("since", _YEARS, high=20.0, protocol="L-SS", calibration="paper"),
     ],
     slug="tour",
     retention=14 * DAY,
@@ -210,6 +210,7 @@ TREND = document(
     rounds={"each": 2},
 )
 _RARE_TOML = f"""{_LETTER_TOML}protocol = "GRR"
+{_HALVES_TOML}protocol = "SS"
 
 [groups]
 label = "region"
@@ -217,7 +218,7 @@ values = ["north", "south 2"]
 """
 RARE_TOML = _toml("rare", 'reporting = "once"\neps_inf = 0.1', _RARE_TOML)
 RARE = document(
-    [{**_LETTER, "protocol": "GRR"}],
+    [{**_LETTER, "protocol": "GRR"}, {**_HALF, "protocol": "SS"}],
     slug="rare",
     reporting="once",
     eps_inf=0.1,
@@ -238,9 +239,9 @@ STEPS_TOML = _toml(
 )
 STEPS = document(
     [
-        named("half", ["am", "pm", NOT_KNOWN], default_levels(3, 2.0, 0.6)),
+        named("half", ["am", "pm", NOT_KNOWN], default_levels(2.0, 0.6)),
         named("wide", [*_WIDE, NOT_KNOWN], [0.6, 1.0, 1.7, 2.0]),
-        named("letter", [*_LETTERS, NOT_KNOWN], default_levels(9, 2.0, 0.6), protocol="OUE"),
+        named("letter", [*_LETTERS, NOT_KNOWN], default_levels(2.0, 0.6), protocol="OUE"),
     ],
     slug="steps",
     reporting="nested",
@@ -379,6 +380,7 @@ FLEET = document(
     ),
     owner="Wärmepumpen GmbH",
     contact="https://example.org/privacy",
+    choose_for="pooled",
     created=NEW_YEAR_2027 - 31 * DAY + 11 * 3600,
     expires=NEW_YEAR_2027 + 365 * DAY,
     retention=52 * 7 * DAY,

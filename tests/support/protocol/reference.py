@@ -26,20 +26,23 @@ Real = Any
 mp = mpmath.mp.clone()
 mp.dps = 80
 
-LONGITUDINAL = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
-ONE_TIME = ("GRR", "OUE", "SUE")
+LONGITUDINAL = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "L-SS")
+ONE_TIME = ("GRR", "OUE", "SUE", "SS")
+SETS = ("GRR", "SS", "L-GRR", "L-SS")
 STEPS = {
     "L-GRR": ("GRR", "GRR"),
     "L-OUE": ("OUE", "OUE"),
     "L-SUE": ("SUE", "SUE"),
     "L-OSUE": ("OUE", "SUE"),
     "L-SOUE": ("SUE", "OUE"),
+    "L-SS": ("GRR", "SS"),
 }
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """RR1 (p1, q1) followed by RR2 (p2, q2), over k values or on each of k bits."""
+    """RR1 (p1, q1) followed by RR2 (p2, q2), on sets of values (of one, then of `size`), or on each
+    of k bits."""
 
     unary: bool
     k: int
@@ -47,6 +50,7 @@ class Mechanism:
     q1: Real
     p2: Real
     q2: Real
+    size: int = 1
 
     def kept(self, holds: bool) -> Real:
         """Chance that the memo supports a value, if the device holds it or not."""
@@ -70,14 +74,24 @@ class Mechanism:
     def epsilon(self, t: int) -> Real:
         """Largest log-ratio of t reports between two values, by definition."""
         if not self.unary:
-            return mp.log(self._all_equal(True, t) / self._all_equal(False, t))
+            return mp.log(max(self._told(t, among) for among in range(t)))
         ratios = [a / b for a, b in zip(self.supports(True, t), self.supports(False, t)) if b]
         return mp.log(max(ratios) / min(ratios))
 
-    def _all_equal(self, holds: bool, t: int) -> Real:
-        """Chance that t reports all name one value: the most telling sequence there is."""
-        others = (1 - self.kept(holds)) * self.q2**t
-        return self.kept(holds) * self.p2**t + others
+    def _told(self, t: int, among: int) -> Real:
+        """How much likelier than for another value, which is in `among` of them, are t sets that
+        all have the value, if the others have as even a share of the rest as there is?"""
+        rest, k = t * (self.size - 1) - among, self.k
+        if rest < 0 or rest > t * (k - 2):
+            return mp.mpf(1)
+        often, more = divmod(rest, max(k - 2, 1))
+        b = self.p2 / self.size / ((1 - self.p2) / (k - self.size))
+        others = more * b ** (often + 1) + (k - 2 - more) * b**often
+        chances = [
+            self.p1 * one + self.q1 * (other + others)
+            for one, other in ((b**t, b**among), (b**among, b**t))
+        ]
+        return chances[0] / chances[1]
 
     def variance(self, n: int, f: float) -> Real:
         """One round of n devices, each holding the value with chance f."""
@@ -129,11 +143,12 @@ def report_variance(known: Mechanism, f: list[Real], c: list[float]) -> tuple[Re
     return within, square - mean**2
 
 
-def first_step(kind: str, k: int, epsilon: Real) -> tuple[Real, Real]:
-    """p and q of a one-time protocol: GRR p + (k-1) q = 1, OUE p = 1/2, SUE p + q = 1."""
+def first_step(kind: str, k: int, epsilon: Real, size: int = 1) -> tuple[Real, Real]:
+    """p and q of a one-time protocol: SS p + (k-1) q = size, OUE p = 1/2, SUE p + q = 1."""
     ratio = mp.exp(epsilon)
-    if kind == "GRR":
-        return ratio / (ratio + k - 1), 1 / (ratio + k - 1)
+    if kind in SETS:
+        p = size * ratio / (size * ratio + k - size)
+        return p, (size - p) / (k - 1)
     if kind == "OUE":
         return mp.mpf(1) / 2, 1 / (ratio + 1)
     root = mp.sqrt(ratio)
@@ -142,17 +157,58 @@ def first_step(kind: str, k: int, epsilon: Real) -> tuple[Real, Real]:
 
 @cache
 def calibrate_once(protocol: str, k: int, epsilon: float) -> Mechanism:
-    p, q = first_step(protocol, k, mp.mpf(epsilon))
-    return Mechanism(protocol != "GRR", k, p, q, mp.mpf(1), mp.mpf(0))
+    size = best_size(k, epsilon) if protocol == "SS" else 1
+    p, q = first_step(protocol, k, mp.mpf(epsilon), size)
+    return Mechanism(protocol not in SETS, k, p, q, mp.mpf(1), mp.mpf(0), size)
+
+
+@cache
+def best_size(k: int, epsilon: float, before: int = 1, above: float | None = None) -> int:
+    """Of all sizes, that with the least variance over all values; of those that can be drawn from
+    sets of `before` at the epsilon `above`."""
+
+    def variance(size: int) -> Real:
+        p, q = first_step("SS", k, mp.mpf(epsilon), size)
+        return (p * (1 - p) + (k - 1) * q * (1 - q)) / (p - q) ** 2
+
+    def possible(size: int) -> bool:
+        if above is None:
+            return True
+        pairs = (epsilon, size), (above, before)
+        lower, upper = (first_step("SS", k, mp.mpf(e), d)[0] - mp.mpf(d) / k for e, d in pairs)
+        return bool(kept(lower / upper, k, before, size) <= 1)
+
+    return min((d for d in range(before, k // 2 + 1) if possible(d)), key=variance, default=before)
+
+
+def kept(gap: Real, k: int, before: int, size: int) -> Real:
+    """The chance of a superset, with which p - q of a step between sets of those sizes is `gap`."""
+    return gap * (k - before) / (k - size)
 
 
 @cache
 def calibrate(
     protocol: str, k: int, eps_inf: float, eps_1: float, method: str = "exact"
 ) -> Mechanism:
+    return _calibrate(protocol, k, eps_inf, eps_1, method, _size(protocol, k, eps_inf, eps_1))
+
+
+def _size(protocol: str, k: int, eps_inf: float, eps_1: float) -> int:
+    return best_size(k, eps_1, 1, eps_inf) if protocol == "L-SS" else 1
+
+
+def _calibrate(
+    protocol: str, k: int, eps_inf: Real, eps_1: Real, method: str, size: int
+) -> Mechanism:
     first, second = STEPS[protocol]
     p1, q1 = first_step(first, k, mp.mpf(eps_inf))
     c = mp.exp(mp.mpf(eps_1))
+    if second == "SS":
+        gap = (first_step("SS", k, mp.mpf(eps_1), size)[0] - mp.mpf(size) / k) / (
+            p1 - mp.mpf(1) / k
+        )
+        q2 = (size - gap) / k
+        return Mechanism(False, k, p1, q1, q2 + gap, q2, size)
     if second == "GRR":
         p2, q2 = _second_grr(k if method == "exact" else 2, p1, q1, c, k)
     else:
@@ -223,10 +279,20 @@ def largest_eps_1(protocol: str, eps_inf: float) -> Real:
 
 
 @cache
-def adaptive(k: int, eps_inf: float, eps_1: float, method: str = "exact") -> str:
-    """ALLOMFREE's choice: the smaller variance of a value that nobody holds."""
-    grr, osue = (calibrate(p, k, eps_inf, eps_1, method) for p in ("L-GRR", "L-OSUE"))
-    return "L-GRR" if grr.variance(1, 0.0) <= osue.variance(1, 0.0) else "L-OSUE"
+def adaptive(k: int, eps_inf: float, eps_1: float, method: str = "exact", rounds: int = 1) -> str:
+    """What `auto` is: sets or L-OSUE, the smaller variance over all values of that many reports;
+    the paper's choice is L-GRR or L-OSUE, by that of a value that nobody holds."""
+    if method == "paper":
+        grr, osue = (calibrate(p, k, eps_inf, eps_1, method) for p in ("L-GRR", "L-OSUE"))
+        return "L-GRR" if grr.variance(1, 0.0) <= osue.variance(1, 0.0) else "L-OSUE"
+    sets, osue = (calibrate(p, k, eps_inf, eps_1) for p in ("L-SS", "L-OSUE"))
+    sums = [
+        m.device_variance(True, rounds) + (k - 1) * m.device_variance(False, rounds)
+        for m in (sets, osue)
+    ]
+    if sums[0] > sums[1]:
+        return "L-OSUE"
+    return "L-SS" if sets.size > 1 else "L-GRR"
 
 
 def digits(number: Real) -> str:
@@ -238,10 +304,9 @@ def digits(number: Real) -> str:
 
 
 NOT_KNOWN = "none of these / not known"
-SECOND = {"GRR": "L-GRR", "OUE": "L-OSUE"}
 SCALE = 1 << 64
 
-Step = tuple[int, int]  # p and q, in units of 2^-64
+Step = tuple[int, int]  # p and q in units of 2^-64; of sets, the chance of a superset and the size
 Adjust = Callable[[float], Real]
 
 
@@ -254,11 +319,18 @@ def rounded(p: Real, q: Real) -> Step:
     return int(mp.floor(p * SCALE)), int(mp.ceil(q * SCALE))
 
 
-@cache
+def floored(probability: Real) -> int:
+    return int(mp.floor(probability * SCALE))
+
+
 def better_once(k: int, epsilon: float) -> str:
-    """The smaller variance of a value that nobody holds."""
-    grr, oue = (calibrate_once(p, k, epsilon).variance(1, 0.0) for p in ("GRR", "OUE"))
-    return "GRR" if grr <= oue else "OUE"
+    """Sets of the best size, which never have more variance than OUE."""
+    return "SS" if best_size(k, epsilon) > 1 else "GRR"
+
+
+def once_step(protocol: str, k: int, epsilon: Real, size: int) -> Step:
+    p, q = first_step(protocol, k, mp.mpf(epsilon), size)
+    return (floored(kept(p - q, k, 1, size)), size) if protocol in SETS else rounded(p, q)
 
 
 @cache
@@ -271,47 +343,66 @@ def thresholds(
     adjusted: Adjust = lower,
 ) -> list[Step]:
     """Of RR1 and RR2, at adjusted epsilons."""
-    m = calibrate(protocol, k, adjusted(eps_inf), adjusted(eps_1), method)
-    return [rounded(m.p1, m.q1), rounded(m.p2, m.q2)]
+    size = _size(protocol, k, eps_inf, eps_1)
+    m = _calibrate(protocol, k, adjusted(eps_inf), adjusted(eps_1), method, size)
+    if protocol not in SETS:
+        return [rounded(m.p1, m.q1), rounded(m.p2, m.q2)]
+    pairs = (m.p1 - m.q1, 1, 1), (m.p2 - m.q2, 1, size)
+    return [(floored(kept(gap, k, *sizes)), sizes[1]) for gap, *sizes in pairs]
 
 
 def once_thresholds(protocol: str, k: int, epsilon: float, adjusted: Adjust = lower) -> Step:
-    return rounded(*first_step(protocol, k, mp.mpf(adjusted(epsilon))))
+    size = best_size(k, epsilon) if protocol == "SS" else 1
+    return once_step(protocol, k, adjusted(epsilon), size)
 
 
-@cache
-def better_pooled(k: int, eps_inf: float, eps_1: float, rounds: int, method: str = "exact") -> str:
-    """The smaller variance of the mean of that many reports of one memo."""
-    grr, osue = (
-        calibrate(p, k, eps_inf, eps_1, method).device_variance(False, rounds)
-        for p in ("L-GRR", "L-OSUE")
-    )
-    return "L-GRR" if grr <= osue else "L-OSUE"
+def nested_sizes(protocol: str, k: int, levels: Sequence[float]) -> list[int]:
+    """The best there are, level 1 first, each at least that of the level above."""
+    if protocol != "SS":
+        return [1] * len(levels)
+    sizes = [best_size(k, levels[-1])]
+    for level, above in reversed(list(pairwise(levels))):
+        sizes.insert(0, best_size(k, level, sizes[0], above))
+    return sizes
+
+
+def better_nested(k: int, levels: Sequence[float]) -> str:
+    return "SS" if nested_sizes("SS", k, levels)[0] > 1 else "GRR"
 
 
 def nested_thresholds(
     protocol: str, k: int, levels: Sequence[float], adjusted: Adjust = lower
 ) -> list[Step]:
     """Of the step to each level from the one above it, level 1 first."""
-    pairs = pairwise(levels)
-    found = [thresholds(SECOND[protocol], k, above, b, "exact", adjusted)[1] for b, above in pairs]
-    return [*found, once_thresholds(protocol, k, levels[-1], adjusted)]
+    sizes, found = nested_sizes(protocol, k, levels), list[Step]()
+    for (level, above), (size, before) in zip(pairwise(map(adjusted, levels)), pairwise(sizes)):
+        if protocol == "OUE":
+            step = _calibrate("L-OSUE", k, above, level, "exact", 1)
+            found.append(rounded(step.p2, step.q2))
+            continue
+        pairs = (level, size), (above, before)
+        low, high = (first_step("SS", k, mp.mpf(e), d)[0] - mp.mpf(d) / k for e, d in pairs)
+        found.append((floored(kept(low / high, k, before, size)), size))
+    return [*found, once_step(protocol, k, adjusted(levels[-1]), sizes[-1])]
 
 
 def nested_probabilities(protocol: str, k: int, levels: Sequence[float]) -> list[tuple[Real, Real]]:
     """Of supporting the true value, and another, at each level: the steps one after another."""
-    kept, added, found = mp.mpf(1), mp.mpf(0), []
+    kept, added, found, before = mp.mpf(1), mp.mpf(0), [], 1
     for p, q in reversed(nested_thresholds(protocol, k, levels)):
-        keep = mp.mpf(p) / SCALE
-        add = mp.mpf(q) / SCALE if protocol == "OUE" else (1 - keep) / (k - 1)
+        keep, add = mp.mpf(p) / SCALE, mp.mpf(q) / SCALE
+        if protocol != "OUE":
+            blind = (1 - keep) * q / k  # p is the chance of a superset, q its size
+            keep, add = keep + blind, keep * (q - before) / (k - before) + blind
+            before = q
         kept, added = (x * keep + (1 - x) * add for x in (kept, added))
         found.append((kept, added))
     return found[::-1]
 
 
-def default_levels(k: int, eps_inf: float, eps_1: float) -> list[float]:
-    """eps_1, what 2, 3, ... reports of ALLOMFREE's memo tell, to six decimals, then eps_inf."""
-    mechanism = calibrate(adaptive(k, eps_inf, eps_1), k, eps_inf, eps_1)
+def default_levels(eps_inf: float, eps_1: float) -> list[float]:
+    """eps_1, what 2, 3, ... reports of an L-OSUE's memo tell, to six decimals, then eps_inf."""
+    mechanism = calibrate("L-OSUE", 2, eps_inf, eps_1)
     found = [eps_1]
     for reports in range(2, 16):
         told = mechanism.epsilon(reports)
@@ -353,12 +444,11 @@ class Stream:
 def respond(protocol: str, k: int, said: list[int], step: Step, stream: Stream) -> list[int]:
     """One randomised response to a set of supported values, as the set it becomes."""
     keep, add = step
-    if protocol.endswith("GRR"):
-        [index] = said
-        if stream.chance(keep):
-            return [index]
-        other = stream.below(k - 1)
-        return [other if other < index else other + 1]
+    if protocol in SETS:
+        chosen = set(said) if stream.chance(keep) else set[int]()
+        while len(chosen) < add:
+            chosen.add(stream.below(k))
+        return sorted(chosen)
     return [value for value in range(k) if stream.chance(keep if value in said else add)]
 
 
@@ -401,7 +491,7 @@ def domain_size(attribute: dict[str, Any]) -> int:
 # --- Mechanisms as tables of exact fractions, from the integers that devices draw with.
 
 
-Answer = int  # an index for GRR, k bits for UE
+Answer = int  # k bits
 
 
 @cache
@@ -411,7 +501,10 @@ def response(
     """Chance of every answer to an answer."""
     p, q = (Fraction(threshold, SCALE) for threshold in thresholds)
     if not unary:
-        return {y: p if y == given else (1 - p) / (k - 1) for y in range(k)}
+        sets = [y for y in range(1 << k) if y.bit_count() == thresholds[1]]
+        supersets = [y for y in sets if y & given == given]
+        blind = (1 - p) / len(sets)
+        return {y: blind + (p / len(supersets) if y in supersets else 0) for y in sets}
     chances = {}
     for y in range(1 << k):
         chance = Fraction(1)
@@ -422,9 +515,9 @@ def response(
     return chances
 
 
-def true_answer(unary: bool, index: int) -> Answer:
+def true_answer(index: int) -> Answer:
     """The answer that supports exactly one value, before any noise."""
-    return 1 << index if unary else index
+    return 1 << index
 
 
 def largest_loss(laws: Iterable[Mapping[object, Fraction]]) -> Real:

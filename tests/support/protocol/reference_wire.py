@@ -118,7 +118,7 @@ def page_of(digest: bytes, device: str, pages: int) -> int:
 
 
 def body_bytes(protocol: str, k: int) -> int:
-    """Bytes of every report's body: k bits for a unary protocol, else an index below k."""
+    """Bytes of every report's body: an index below k for GRR, else k bits."""
     bits = (k - 1).bit_length() if protocol.endswith("GRR") else k
     return (bits + 7) // 8
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol_spec import Calibration
+from simulation.counts import answers
 
 Counts = npt.NDArray[np.int64]
 Frequencies = npt.NDArray[np.float64]
@@ -24,29 +25,26 @@ def holders(rng: np.random.Generator, n: int, f: Frequencies, runs: int) -> Coun
 
 def one_round(rng: np.random.Generator, c: Calibration, held: Counts) -> Counts:
     """Support of each value in one round."""
-    return respond(rng, c.unary, held, c.ps, c.qs, held.sum(axis=1, keepdims=True))
+    return respond(rng, c.size, held, c.ps, c.qs, held.sum(axis=1, keepdims=True))
 
 
 def rounds(rng: np.random.Generator, c: Calibration, held: Counts, m: int) -> Counts:
     """Support of each value in m rounds of all devices, each with one memo for life."""
     n = held.sum(axis=1, keepdims=True)
-    memos = respond(rng, c.unary, held, c.p1, c.q1, n)
-    return respond(rng, c.unary, m * memos, c.p2, c.q2, m * n)
+    memos = respond(rng, c.memo_size, held, c.p1, c.q1, n)
+    return respond(rng, c.size, m * memos, c.p2, c.q2, m * n)
 
 
 def respond(
-    rng: np.random.Generator, unary: bool, true: Counts, p: float, q: float, total: Counts
+    rng: np.random.Generator, size: int, true: Counts, p: float, q: float, total: Counts
 ) -> Counts:
     """Answers in favour: `true` of `total` are kept with chance p, the others appear with q.
 
-    A generalised answer is one value of k, each other one with chance q: the true one with chance
-    1 - k q, and else any of the k alike, the true one included.
+    An answer that is no vector of bits is a set of `size` values.
     """
-    if unary:
+    if not size:
         return rng.binomial(true, p) + rng.binomial(total - true, q)
-    k = true.shape[1]
-    kept = rng.binomial(true, 1.0 - k * q)
-    return kept + rng.multinomial((true - kept).sum(axis=1), np.full(k, 1.0 / k))
+    return answers(rng, true, p - q, size)
 
 
 def unequal_rounds(

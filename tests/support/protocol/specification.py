@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from protocol_spec import Manifest
+from protocol_spec import Manifest, calibrate
 from tests.support.harness import ROOT
 
 FOLDER = ROOT / "protocol_spec"
@@ -92,6 +92,8 @@ def chances(protocol: str, k: int, eps_inf: float, eps_1: float, method: str) ->
     [row] = [row for row in rows("protocol", "RR1", "RR2", "largest eps_1") if row[0] == wanted]
     [letters] = re.findall(r"Write (`a = .*`)\.", TEXT)
     given = {"k": Decimal(k), "eps_inf": Decimal(eps_inf), "eps_1": Decimal(eps_1)}
+    if protocol in ("L-GRR", "L-SS"):
+        given["d"] = Decimal(calibrate(protocol, k=k, eps_inf=eps_inf, eps_1=eps_1).size)
     names = calculated(re.findall(r"`([^`]+)`", letters), given)
     steps = [step for cell in row[1:3] for step in bare(cell).split("; ")]
     names = calculated(steps, names)

@@ -47,8 +47,10 @@ def calibration_document() -> Entry:
         "note": (
             "Epsilons are float64, read exactly. Other numbers have 17 significant digits. "
             "thresholds: p1, q1, p2, q2 over 2^64, for the next float64 below each epsilon, "
-            "p rounded down and q up. epsilon_after: exact loss after that number of reports of "
-            "one memo. variance: of one round with n = 1 at f = 0 and f = 0.25 (superpopulation). "
+            "p rounded down and q up; of sets, keep over 2^64, rounded down, and the size, of RR1 "
+            "and of RR2. size: of a report, 0 where unary. epsilon_after: exact loss after that "
+            "number of reports of one memo. variance: of one round with n = 1 at f = 0 and "
+            "f = 0.25 (superpopulation). "
             "pooled_variance: of that number of rounds with n = 1 at f = 0.25, about the devices' "
             "own frequency."
         ),
@@ -71,6 +73,8 @@ def _longitudinal() -> Iterator[Entry]:
     for eps_inf, eps_1 in PAIRS:
         for k, method in product((2, 3, 16, 257, 4096), ("exact", "paper")):
             yield _calibrated("L-GRR", k, eps_inf, eps_1, method)
+        for k in (2, 5, 16, 41, 257):
+            yield _calibrated("L-SS", k, eps_inf, eps_1, "exact")
         for protocol in ("L-OUE", "L-SUE", "L-OSUE", "L-SOUE"):
             if eps_1 <= reference.largest_eps_1(protocol, eps_inf):
                 yield _calibrated(protocol, 8, eps_inf, eps_1, "exact")
@@ -89,6 +93,7 @@ def _calibrated(protocol: str, k: int, eps_inf: float, eps_1: float, method: str
         "ps": digits(mechanism.support(True)),
         "qs": digits(mechanism.support(False)),
         "variance": [digits(mechanism.variance(1, f)) for f in (0.0, 0.25)],
+        "size": 0 if mechanism.unary else mechanism.size,
         "epsilon_after": {str(t): digits(mechanism.epsilon(t)) for t in (1, 2, 3, 10, 50)},
         "pooled_variance": {
             str(t): digits(mechanism.pooled_variance(1, t, 0.25)) for t in (1, 2, 10)
@@ -107,6 +112,7 @@ def _one_time() -> Iterator[Entry]:
                 "epsilon": epsilon,
                 "p1": digits(once.p1),
                 "q1": digits(once.q1),
+                "size": 0 if once.unary else once.size,
                 "variance": [digits(once.variance(1, f)) for f in (0.0, 0.25)],
             }
 
@@ -114,7 +120,7 @@ def _one_time() -> Iterator[Entry]:
 def _choices() -> Iterator[Entry]:
     ties = (math.log(2), math.nextafter(math.log(2), 1.0))  # 3 e^eps_1 + 2 is just below, above 8
     pairs = ((1.0, 0.3), (2.0, 1.2), (4.0, 2.4), *((2.0, tie) for tie in ties))
-    domains = (2, 3, 5, 6, 7, 8, 9, 11, 12, 35, 36, 4096)
+    domains = (2, 3, 5, 6, 7, 8, 9, 11, 12, 16, 23, 24, 35, 36, 130, 4096)
     for (eps_inf, eps_1), k, method in product(pairs, domains, ("exact", "paper")):
         chosen = reference.adaptive(k, eps_inf, eps_1, method)
         budget = {"k": k, "eps_inf": eps_inf, "eps_1": eps_1}
@@ -129,8 +135,8 @@ BUDGETS = ((0.1, 0.03), (1.0, 0.3), (2.0, 0.6), (4.0, 2.0), (20.0, 6.0))
 def mechanisms_document() -> Entry:
     return {
         "note": (
-            "thresholds: p and q over 2^64, as in calibration.json. once: of one answer. hashed: "
-            "of the cell, p1, q1, p2, q2; ps and qs of supporting a value, as drawn. nested: of "
+            "thresholds: as in calibration.json, two numbers for each step. once: of one answer. "
+            "hashed: of the cell; ps and qs of supporting a value, as drawn. nested: of "
             "the step to each level from the one above it, level 1 first, the last one from the "
             "value; chances: probabilities of supporting the true value and another at each "
             "level, as drawn. levels: those filled in when an author leaves them out. choice: of "
@@ -141,9 +147,8 @@ def mechanisms_document() -> Entry:
         "hashed": list(_hashed()),
         "nested": list(_nested()),
         "levels": [
-            {"k": k, "eps_inf": a, "eps_1": b, "levels": reference.default_levels(k, a, b)}
+            {"eps_inf": a, "eps_1": b, "levels": reference.default_levels(a, b)}
             for a, b in (*BUDGETS, (1e-6, 1e-7), (2.0, 1.99), (20.0, 0.01))
-            for k in (3, 40)
         ],
         "choice": [
             {
@@ -151,11 +156,11 @@ def mechanisms_document() -> Entry:
                 "eps_inf": a,
                 "eps_1": b,
                 "rounds": rounds,
-                "chosen": reference.better_pooled(k, a, b, rounds),
+                "chosen": reference.adaptive(k, a, b, rounds=rounds),
             }
             for a, b in ((1.0, 0.3), (2.0, 0.6), (4.0, 2.0))
             for rounds in (1, 5, 30)
-            for k in (2, 5, 8, 9, 12, 40)
+            for k in (2, 5, 8, 9, 12, 20, 40, 130)
         ],
         "codes": list(_codes()),
         "domains": list(_domains()),
@@ -183,7 +188,8 @@ def _once() -> Iterator[Entry]:
 def _hashed() -> Iterator[Entry]:
     for eps_inf, eps_1 in BUDGETS:
         thresholds = reference.thresholds("L-GRR", 2, eps_inf, eps_1)
-        keep, again = (mp.mpf(p) / reference.SCALE for p, _ in thresholds)
+        keeps = (mp.mpf(kept) / reference.SCALE for kept, _ in thresholds)
+        keep, again = (kept + (1 - kept) / 2 for kept in keeps)
         yield {
             "eps_inf": eps_inf,
             "eps_1": eps_1,
@@ -195,7 +201,10 @@ def _hashed() -> Iterator[Entry]:
 
 def _nested() -> Iterator[Entry]:
     schedules = ([0.6, 2.0], [0.1, 0.2, 0.4, 1.0], [0.3, 2.9, 3.0], [6.0, 12.0, 20.0])
-    kinds = (("GRR", 2), ("GRR", 5), ("GRR", 300), ("OUE", 5), ("OUE", 4096))
+    kinds = (
+        *(("GRR", 2), ("GRR", 5), ("GRR", 300), ("OUE", 5), ("OUE", 4096)),
+        *(("SS", 2), ("SS", 5), ("SS", 41), ("SS", 100), ("SS", 1000)),
+    )
     for levels, (protocol, k) in product(schedules, kinds):
         steps = reference.nested_thresholds(protocol, k, levels)
         pairs = reference.nested_probabilities(protocol, k, levels)
@@ -364,12 +373,12 @@ def runs(found: Mapping[str, Any], attribute: Entry) -> str:
         return "LOLOHA"
     if attribute["protocol"] != "auto":
         return str(attribute["protocol"])
-    if found["reporting"] in ("once", "nested"):
-        return reference.better_once(k, eps_1 if found["reporting"] == "once" else eps_inf)
-    if found["choose_for"] == "pooled":
-        rounds = found["rounds"]["count"]
-        return reference.better_pooled(k, eps_inf, eps_1, rounds, attribute["calibration"])
-    return reference.adaptive(k, eps_inf, eps_1, attribute["calibration"])
+    if found["reporting"] == "once":
+        return reference.better_once(k, eps_1)
+    if found["reporting"] == "nested":
+        return reference.better_nested(k, attribute["levels"])
+    rounds = found["rounds"]["count"] if found["choose_for"] == "pooled" else 1
+    return reference.adaptive(k, eps_inf, eps_1, attribute["calibration"], rounds)
 
 
 def steps_of(found: Entry, index: int, adjusted: reference.Adjust = reference.lower) -> list[Step]:
@@ -387,7 +396,7 @@ def steps_of(found: Entry, index: int, adjusted: reference.Adjust = reference.lo
 
 # --- thresholds.json: each case is far from the limit, or exactly at one that the text names.
 
-NUMBERS = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "GRR", "OUE", "LOLOHA")
+NUMBERS = (*("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "GRR", "OUE", "LOLOHA", "L-SS", "SS"),)
 TOP = (1 << 64) - 1
 HALF = 1 << 63
 
@@ -440,11 +449,11 @@ def _checked() -> Iterator[tuple[str, str, bool, bytes]]:
         yield name, "a step more", False, _message(name, longer=16)
         yield name, "a step less", False, _message(name, longer=-16)
         yield name, "a protocol more", False, _message(name, protocols=bytes(count + 1))
-        yield name, "no such protocol", False, _message(name, protocols=b"\x08" * count)
+        yield name, "no such protocol", False, _message(name, protocols=b"\x0a" * count)
         for place in range(count):
             for why, accepted, steps in _other_steps(name, place):
                 yield name, f"attribute {place}: {why}", accepted, _message(name, place, steps)
-    swapped = _message("tour", protocols=bytes((0, 0, 1, 3)))
+    swapped = _message("tour", protocols=bytes((0, 8, 1, 8)))
     yield "tour", "another protocol than the manifest names", False, swapped
 
 
@@ -452,8 +461,7 @@ def _other_steps(name: str, place: int) -> Iterator[tuple[str, bool, list[Step]]
     found = CAMPAIGNS[name]
     attribute, sound = found["attributes"][place], _published_steps(name)[place]
     protocol = runs(found, attribute)
-    cells = 2 if protocol == "LOLOHA" else domain_size(attribute)
-    unary = "GRR" not in protocol and protocol != "LOLOHA"
+    unary = protocol not in (*reference.SETS, "LOLOHA")
     drawn_first = -1 if found["reporting"] == "nested" else 0
     p, q = sound[drawn_first]
 
@@ -463,15 +471,22 @@ def _other_steps(name: str, place: int) -> Iterator[tuple[str, bool, list[Step]]
         return steps
 
     yield "those of M28", False, steps_of(found, place)
-    nothing = (HALF, HALF) if unary else (2 * HALF // cells, 0)
-    yield "nothing is told", True, [nothing] * len(sound)
-    yield "no noise", False, [(TOP, 1)] * len(sound)
+    nothing = [(HALF, HALF) if unary else (0, size) for _, size in sound]
+    yield "nothing is told", True, nothing
+    yield "no noise", False, [(TOP, 1 if unary else size) for _, size in sound]
     yield "a little less noise", False, changed(drawn_first, (p + (p >> 30), q - (q >> 30)))
-    yield "the value is never kept", False, changed(drawn_first, (0, q))
+    yield "nothing is added", False, changed(drawn_first, (p, 0))
     if unary:
-        yield "nothing is added", False, changed(drawn_first, (p, 0))
+        yield "the value is never kept", False, changed(drawn_first, (0, q))
+    else:
+        yield "sets of all values", False, [(p, domain_size(attribute)) for p, _ in sound]
+    if not unary and len(sound) > 1 and protocol.endswith("SS"):
+        last = 0 if drawn_first else -1
+        yield "sets that shrink", False, changed(last, (sound[last][0], sound[drawn_first][1] - 1))
+        yield "larger sets, which tell less", True, changed(last, (0, sound[last][1] + 1))
     if len(sound) > 1:
-        yield "no noise in the last step", False, changed(0 if drawn_first else -1, (TOP, 1))
+        last, size = (0, sound[0][1]) if drawn_first else (-1, sound[-1][1])
+        yield "no noise in the last step", False, changed(last, (TOP, 1 if unary else size))
 
 
 # --- manifests.json and messages.json

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from collector.planning import POOLED_ROUNDS, AttributePlan, Case, plan_budget, plan_manifest
-from protocol_spec import Attribute, ParameterError, Reporting, calibrate, calibrate_once
+from protocol_spec import (
+    Attribute,
+    ParameterError,
+    Reporting,
+    calibrate,
+    calibrate_once,
+    candidates,
+)
 from protocol_spec.estimation import critical_value
 from protocol_spec.estimation.reliability import lie_shift
 from protocol_spec.mechanisms import Budget, Once
@@ -40,7 +47,7 @@ def plan(
     return list(plan_budget(attributes, budget_of(reporting), n=n, **chosen).attributes)
 
 
-@pytest.mark.parametrize(("k", "chosen"), [(4, "L-GRR"), (7, "L-GRR"), (8, "L-OSUE")])
+@pytest.mark.parametrize(("k", "chosen"), [(4, "L-GRR"), (7, "L-SS"), (30, "L-OSUE")])
 @pytest.mark.parametrize("f", [0.0, 0.1, 0.5])
 def test_widths_are_the_calibrations_and_approach_the_floor(k: int, chosen: str, f: float) -> None:
     (planned,) = plan(attribute(k), f=f)
@@ -75,7 +82,7 @@ def test_the_number_of_devices_for_a_precision_is_sufficient_and_minimal(
 def test_answering_one_question_beats_answering_all(protocol: str) -> None:
     """Sampling one attribute (Smp) against splitting the budget over all (Spl)."""
     planned = plan(*(attribute(6, protocol, f"a{i}") for i in range(4)), n=1000)[0]
-    name = "ALLOMFREE" if protocol == "auto" else protocol
+    name = "L-SS" if protocol == "auto" else protocol
     split = calibrate(name, k=6, eps_inf=2.0 / 4, eps_1=0.6 / 4).variance(1000, 0.1)
     ratio = split / calibrate(name, k=6, eps_inf=2.0, eps_1=0.6).variance(1000 // 4, 0.1)
     assert planned.split_budget_ratio == pytest.approx(math.sqrt(ratio))
@@ -91,13 +98,14 @@ def test_a_manifest_is_planned_with_its_own_budget_and_protocols() -> None:
     assert (planned.eps_inf, planned.eps_1, planned.receipt_pages) == (2.0, 0.6, 14)
     for found, mechanism in zip(planned.attributes, asked.mechanisms):
         assert found.lie_shift == lie_shift(mechanism.channels, 0.01)
-    both = [calibrate(p, k=8, eps_inf=2.0, eps_1=0.6).variance(1) for p in ("L-GRR", "L-OSUE")]
-    (chosen,), (named,) = plan(attribute(8)), plan(attribute(8, "L-SUE"))
-    assert chosen.why == f"variance of one answer: L-GRR {both[0]:.4g}, L-OSUE {both[1]:.4g}"
+    both = candidates(k=24, eps_inf=2.0, eps_1=0.6)
+    sums = ", ".join(f"{c.protocol} {c.total_variance():.4g}" for c in both)
+    (chosen,), (named,) = plan(attribute(24)), plan(attribute(24, "L-SUE"))
+    assert chosen.why == f"variance of one answer, over all values: {sums}"
     assert (named.why, named.choices) == ("named in the manifest", ())
     by_round, by_pool = chosen.choices
-    assert (by_round.choose_for, by_round.protocol) == ("round", "L-OSUE")
-    assert (by_pool.choose_for, by_pool.protocol) == ("pooled", "L-GRR")
+    assert (by_round.choose_for, by_round.protocol) == ("round", "L-SS")
+    assert (by_pool.choose_for, by_pool.protocol) == ("pooled", "L-OSUE")
     assert by_round.half_width < by_pool.half_width
     assert by_round.half_width_pooled > by_pool.half_width_pooled
 

@@ -97,11 +97,11 @@ def test_the_estimate_is_recovered_from_the_result(reporting: str, index: int) -
 
 @pytest.mark.parametrize("reporting", ["memoized", "nested", "once"])
 def test_the_estimate_of_a_unary_protocol_is_recovered(reporting: str) -> None:
-    """Three hundred values: L-OSUE, OUE."""
     asked = rooms(reporting)
     levels = asked.attributes[NAMED].levels if reporting == "nested" else ()
     values = tuple(f"v{i}" for i in range(300))
-    many = replace(asked.attributes[NAMED], values=values, levels=levels)
+    protocol = "L-OSUE" if reporting == "memoized" else "OUE"
+    many = replace(asked.attributes[NAMED], values=values, levels=levels, protocol=protocol)
     manifest = replace(asked, attributes=(many,))
     made, result = of_round(manifest, 0, 5000, (0.3, 0.2, *[0.5 / 298] * 298))
     assert not made.sums_to_one

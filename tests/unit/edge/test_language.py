@@ -218,7 +218,7 @@ def foreign(manifest: Manifest) -> Iterator[str]:
     for attribute in (q for each in manifest.attributes for q in (each, *each.cross)):
         own += [attribute.question, *attribute.values, attribute.name]
     yield from (re.escape(text) for text in sorted(own, key=len, reverse=True))
-    yield from (r"allomfree-edge \w+", r"`[\w -]+`", r"mqtts?://[\w.:]+", r"\b(L-)?[A-Z]{3,6}\b")
+    yield from (r"allomfree-edge \w+", r"`[\w -]+`", r"mqtts?://[\w.:]+", r"\b(L-)?[A-Z]{2,6}\b")
     yield from (r"allomfree/v1/\S+", r"\b\d{4}-\d\d-\d\d[T ]?[\d:]+Z?", r"~/\S+")
     yield from (r"\[sources\.\w*\]", "value = ", 'kind = "command"', r"command = \[.*?\]")
     yield from ("[a-z2-7]{16}", "ADDRESS", r"\b([0-9a-f]{2} ?)+\b")

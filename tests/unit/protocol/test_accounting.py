@@ -22,6 +22,7 @@ from protocol_spec import (
 )
 from tests.support.protocol.helpers import VARIANTS, Budget, budgets
 from tests.support.protocol.reference import Mechanism, Real, mp
+from tests.support.protocol.reference import calibrate as _reference
 
 GRR = calibrate("L-GRR", k=5, eps_inf=2.0, eps_1=0.2)
 
@@ -96,9 +97,9 @@ Answer = int
 
 @cache
 def memo_chances(m: Mechanism, value: int) -> dict[Answer, Real]:
-    """Chance of every memo: an index for GRR, a k-bit number for UE."""
+    """Chance of every memo: one value for sets, a k-bit number for UE."""
     if not m.unary:
-        return {memo: m.p1 if memo == value else m.q1 for memo in range(m.k)}
+        return {1 << memo: m.p1 if memo == value else m.q1 for memo in range(m.k)}
     return {memo: _bits(memo, 1 << value, m.k, m.p1, m.q1) for memo in range(1 << m.k)}
 
 
@@ -106,7 +107,12 @@ def memo_chances(m: Mechanism, value: int) -> dict[Answer, Real]:
 def report_chances(m: Mechanism, memo: Answer) -> dict[Answer, Real]:
     """Chance of every report drawn from a memo."""
     if not m.unary:
-        return {answer: m.p2 if answer == memo else m.q2 for answer in range(m.k)}
+        having, lacking = math.comb(m.k - 1, m.size - 1), math.comb(m.k - 1, m.size)
+        return {
+            answer: m.p2 / having if answer & memo else (1 - m.p2) / lacking
+            for answer in range(1 << m.k)
+            if answer.bit_count() == m.size
+        }
     return {answer: _bits(answer, memo, m.k, m.p2, m.q2) for answer in range(1 << m.k)}
 
 
@@ -134,7 +140,7 @@ def largest_log_ratio(m: Mechanism, sequences: list[tuple[Answer, ...]]) -> Real
 
 def enumerated(m: Mechanism, t: int) -> Real:
     """Over every multiset of t answers: reports of one memo are exchangeable."""
-    answers = range(1 << m.k if m.unary else m.k)
+    answers = report_chances(m, 1)
     return largest_log_ratio(m, list(combinations_with_replacement(answers, t)))
 
 
@@ -150,6 +156,24 @@ def test_generalised_response(method: str, k: int, eps_inf: float, eps_1: float)
     budget = Budget("L-GRR", method, k, eps_inf, eps_1)
     for t in (1, 2, 3, 4):
         check(budget, t, enumerated(budget.reference(), t))
+
+
+@pytest.mark.parametrize(("eps_inf", "eps_1"), [*BUDGETS, (1.0, 0.05)])
+@pytest.mark.parametrize("k", [2, 4, 5, 6, 7])
+def test_sets_by_enumeration(k: int, eps_inf: float, eps_1: float) -> None:
+    """Every multiset of up to four sets; sizes are 1 to 3."""
+    budget = Budget("L-SS", "exact", k, eps_inf, eps_1)
+    for t in (1, 2, 3, 4)[: 4 if k < 6 else 3]:
+        check(budget, t, enumerated(budget.reference(), t))
+
+
+@pytest.mark.parametrize("k", [41, 300])
+def test_of_many_sets_the_second_value_may_be_in_some(k: int) -> None:
+    """Where sets are large, the worst case is not that it is in none of them."""
+    c, m = calibrate("L-SS", k=k, eps_inf=6.0, eps_1=0.5), _reference("L-SS", k, 6.0, 0.5)
+    told = [m._told(40, w) for w in range(40)]
+    assert max(told) > told[0]
+    assert math.isclose(c.epsilon_after(40), mp.log(max(told)), rel_tol=1e-12)
 
 
 UNARY = ("L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
@@ -208,7 +232,7 @@ def test_t_times_eps_1_is_no_bound() -> None:
         assert calibrate(protocol, k=8, eps_inf=2, eps_1=0.2).epsilon_after(5) < 5 * 0.2
 
 
-@pytest.mark.parametrize("protocol", [p for p in LONGITUDINAL if p != "L-GRR"])
+@pytest.mark.parametrize("protocol", UNARY)
 def test_the_domains_size_does_not_matter_to_unary_protocols(protocol: str) -> None:
     small, large = (calibrate(protocol, k=k, eps_inf=2, eps_1=0.6) for k in (2, 4096))
     assert small.epsilon_after(7) == large.epsilon_after(7)

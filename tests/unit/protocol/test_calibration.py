@@ -18,10 +18,10 @@ from protocol_spec import (
     ParameterError,
     calibrate,
     calibrate_once,
+    candidates,
     choose,
     largest_eps_1,
 )
-from protocol_spec.calibration import choose_for
 from tests.support.harness import every
 from tests.support.protocol import reference
 from tests.support.protocol.helpers import (
@@ -62,10 +62,8 @@ CROSSOVER = {0.1: 5, 0.3: 6, 0.5: 6, 0.6: 7, 1: 10, 1.2: 11, 1.5: 15, 2: 24, 2.4
 def test_allomfree_changes_over_where_the_variances_cross(eps_1: float, last: int) -> None:
     for eps_inf in (eps_1 * 1.01, eps_1 + 2):
         for k, expected in ((2, "L-GRR"), (last, "L-GRR"), (last + 1, "L-OSUE")):
-            choice = choose(k=k, eps_inf=eps_inf, eps_1=eps_1)
-            assert choice.chosen.protocol == expected, (k, eps_inf)
-            assert (choice.grr.protocol, choice.osue.protocol) == ("L-GRR", "L-OSUE")
-            assert choice.chosen.variance(1) == min(choice.grr.variance(1), choice.osue.variance(1))
+            chosen = calibrate("ALLOMFREE", k=k, eps_inf=eps_inf, eps_1=eps_1)
+            assert chosen.protocol == expected, (k, eps_inf)
 
 
 # eps_inf, eps_1: (k, what one report of the paper's L-GRR truly spends, variance paper / exact)
@@ -102,7 +100,7 @@ def test_one_report_spends_exactly_eps_1_and_the_memo_eps_inf(protocol: str) -> 
 
 
 def test_the_papers_method_changes_only_l_grr() -> None:
-    for protocol in ("L-OUE", "L-SUE", "L-OSUE", "L-SOUE"):
+    for protocol in ("L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "L-SS"):
         exact = calibrate(protocol, k=7, eps_inf=3.0, eps_1=0.7)
         paper = calibrate(protocol, k=7, eps_inf=3.0, eps_1=0.7, method="paper")
         assert exact.exact == paper.exact
@@ -188,7 +186,7 @@ def test_one_time_protocols_refuse_the_same(value: Any) -> None:
 
 
 def test_the_smallest_and_largest_that_are_accepted() -> None:
-    for protocol in ("L-GRR", "L-SUE", "L-OSUE"):
+    for protocol in ("L-GRR", "L-SUE", "L-OSUE", "L-SS"):
         for k in (2, 65_536):
             calibrate(protocol, k=k, eps_inf=100, eps_1=1e-9)
             calibrate(protocol, k=k, eps_inf=math.nextafter(1e-9, 1.0), eps_1=1e-9)
@@ -230,7 +228,7 @@ def test_the_limit_is_accepted_and_all_above_refused(protocol: str, eps_inf: flo
         calibrate(protocol, k=5, eps_inf=eps_inf, eps_1=caught.value.largest)
 
 
-@pytest.mark.parametrize("protocol", ["L-GRR", "L-SUE", "L-OSUE"])
+@pytest.mark.parametrize("protocol", ["L-GRR", "L-SUE", "L-OSUE", "L-SS"])
 def test_the_others_reach_everything_below_eps_inf(protocol: str) -> None:
     for eps_inf in (0.001, 1.0, 20.0):
         limit = largest_eps_1(protocol, eps_inf=eps_inf)
@@ -257,35 +255,52 @@ def test_questions_that_make_no_sense(call: Any, field: str) -> None:
     assert caught.value.field == field
 
 
-# --- ALLOMFREE's choice by what will be read: one round, or all rounds pooled.
+# --- what `auto` is: the sizes of sets, and the least variance over all values.
 
 
-BUDGETS = ((1.0, 0.3), (2.0, 0.6), (4.0, 2.0))
+def _sum_over_all(m: reference.Mechanism, rounds: int) -> reference.Real:
+    return m.device_variance(True, rounds) + (m.k - 1) * m.device_variance(False, rounds)
 
 
-def crossover(eps_inf: float, eps_1: float, rounds: int) -> float:
-    a, c = math.exp(eps_inf), math.exp(eps_1)
-    wa, wc = (1 - 1 / rounds) / (a - 1) ** 2, 1 / rounds / (c - 1) ** 2
-    return 2 + 3 * (wa * a + wc * c) / (wa + wc)
+@pytest.mark.parametrize("rounds", [1, 2, 20, 365])
+@pytest.mark.parametrize(("eps_inf", "eps_1"), [(1.0, 0.3), (2.0, 0.6), (4.0, 1.2), (4.0, 2.0)])
+def test_the_least_variance_is_chosen_of_sets_of_every_size_and_l_osue(
+    eps_inf: float, eps_1: float, rounds: int
+) -> None:
+    for k in (2, 5, 6, 12, 19, 20, 41, 100, 130, 300):
+        sets, osue = candidates(k=k, eps_inf=eps_inf, eps_1=eps_1)
+        chosen = choose(k=k, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds)
+        sums = [_sum_over_all(_reference_of(each), rounds) for each in (sets, osue)]
+        assert relative(float(chosen.total_variance(rounds)), min(sums)) < TIGHT, k
+        assert (chosen is osue) == (sums[1] < sums[0])
+        assert sets.size == reference.best_size(k, eps_1, 1, eps_inf)
+        assert sets.protocol == ("L-SS" if sets.size > 1 else "L-GRR")
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 5, 20, 365])
-@pytest.mark.parametrize(("eps_inf", "eps_1"), BUDGETS)
-def test_pooled_it_is_the_least_pooled_variance(eps_inf: float, eps_1: float, rounds: int) -> None:
-    """By the closed form, and by sums over everything that can happen."""
-    limit = crossover(eps_inf, eps_1, rounds)
-    for k in {2, math.floor(limit) - 1, math.floor(limit), math.floor(limit) + 1, 200}:
-        chosen = choose_for("pooled", k=k, eps_inf=eps_inf, eps_1=eps_1, rounds=rounds).chosen
-        assert chosen.protocol == ("L-GRR" if k <= limit else "L-OSUE"), k
-        if rounds <= 5:
-            grr, osue = (
-                reference.calibrate(p, k, eps_inf, eps_1).pooled_variance(1, rounds, 0.0)
-                for p in ("L-GRR", "L-OSUE")
-            )
-            assert (chosen.protocol == "L-GRR") == (grr <= osue)
+def _reference_of(c: Calibration) -> reference.Mechanism:
+    return reference.calibrate(c.protocol, c.k, c.eps_inf, c.eps_1)
 
 
-@pytest.mark.parametrize(("reading", "rounds"), [("both", 5), ("pooled", 0)])
-def test_refused(reading: str, rounds: int) -> None:
-    with pytest.raises(ParameterError):
-        choose_for(reading, k=5, eps_inf=2.0, eps_1=0.6, rounds=rounds)  # type: ignore[arg-type]
+@pytest.mark.parametrize("epsilon", [1e-9, 0.1, 0.5, 1.0, 2.0, 4.0, 20.0])
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 16, 41, 300])
+def test_sets_of_the_best_size_are_never_behind_another_or_oue(k: int, epsilon: float) -> None:
+    best = calibrate_once("SS", k=k, epsilon=epsilon)
+    assert near(best.epsilon_after(1), epsilon)
+    oue = calibrate_once("OUE", k=k, epsilon=epsilon).total_variance()
+    with decimal.localcontext(prec=80):
+        sums = {}
+        for size in range(1, k):
+            e = decimal.Decimal(epsilon).exp()
+            p = size * e / (size * e + k - size)
+            q = (size - p) / (k - 1)
+            sums[size] = (p * (1 - p) + (k - 1) * q * (1 - q)) / (p - q) ** 2
+        assert abs(best.total_variance() / min(sums.values()) - 1) < decimal.Decimal("1e-50")
+        assert sums[best.size] == min(sums.values()) <= oue
+
+
+def test_sets_of_one_value_are_grr() -> None:
+    sets = calibrate_once("SS", k=5, epsilon=3.0)
+    grr = calibrate_once("GRR", k=5, epsilon=3.0)
+    assert (sets.size, sets.exact) == (1, grr.exact)
+    with pytest.raises(ParameterError, match="rounds"):
+        choose(k=5, eps_inf=2.0, eps_1=0.6, rounds=0)

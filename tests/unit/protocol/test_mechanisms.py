@@ -20,7 +20,7 @@ from protocol_spec import (
     as_drawn,
     calibrate,
     calibrate_once,
-    choose_for,
+    choose,
     thresholds,
 )
 from protocol_spec.mechanisms import (
@@ -28,6 +28,7 @@ from protocol_spec.mechanisms import (
     HashedRandomiser,
     Nested,
     Once,
+    better_once,
     change_log_ratio,
     code,
     default_levels,
@@ -53,13 +54,14 @@ def test_once(entry: dict[str, Any]) -> None:
     assert once.calibration.protocol == entry["protocol"]
     assert near(once.calibration.p1, entry["p"])
     assert near(once.calibration.q1, entry["q"])
-    assert list(map(str, thresholds(once.calibration)[:2])) == entry["thresholds"]
+    assert list(map(str, thresholds(once.calibration)[0])) == entry["thresholds"]
 
 
 @pytest.mark.parametrize("entry", VECTORS["hashed"], ids=lambda e: str(e["eps_inf"]))
 def test_hashed(entry: dict[str, Any]) -> None:
     hashed = Hashed.calibrate(k=9, eps_inf=entry["eps_inf"], eps_1=entry["eps_1"])
-    assert list(map(str, thresholds(hashed.cell))) == entry["thresholds"]
+    drawn = [str(number) for step in thresholds(hashed.cell) for number in step]
+    assert drawn == entry["thresholds"]
     p1, q1, p2, q2 = hashed.as_drawn().exact
     assert near(float(p1 * p2 + (1 - p1) * q2), entry["ps"])
     assert near(float(q1 * p2 + (1 - q1) * q2), entry["qs"])
@@ -77,9 +79,9 @@ def test_nested(entry: dict[str, Any]) -> None:
         assert near(level.q1, q)
 
 
-@pytest.mark.parametrize("entry", VECTORS["levels"], ids=lambda e: f"{e['k']}-{e['eps_inf']}")
+@pytest.mark.parametrize("entry", VECTORS["levels"], ids=lambda e: str(e["eps_inf"]))
 def test_levels_that_the_author_leaves_out(entry: dict[str, Any]) -> None:
-    levels = default_levels(entry["k"], entry["eps_inf"], entry["eps_1"])
+    levels = default_levels(entry["eps_inf"], entry["eps_1"])
     assert list(levels) == entry["levels"]
     assert 2 <= len(levels) <= 16
 
@@ -89,7 +91,7 @@ def test_levels_that_the_author_leaves_out(entry: dict[str, Any]) -> None:
 )
 def test_the_choice_by_pooled_rounds(entry: dict[str, Any]) -> None:
     budget = {name: entry[name] for name in ("k", "eps_inf", "eps_1", "rounds")}
-    assert choose_for("pooled", **budget).chosen.protocol == entry["chosen"]
+    assert choose(**budget).protocol == entry["chosen"]
 
 
 @pytest.mark.parametrize("entry", VECTORS["codes"], ids=lambda e: f"{e['device']}-{e['k']}")
@@ -219,11 +221,11 @@ Law = dict[object, Fraction]
 def once_law(once: Once, history: tuple[int, ...]) -> Law:
     """Chance of every (rounds drawn, answers) of a device with that history of values."""
     c, found = once.calibration, dict[object, Fraction]()
-    step = thresholds(c)[:2]
+    step = thresholds(c)[0]
     drawn = list(combinations(range(once.rounds), once.each))
     for rounds in drawn:
         laws = [
-            reference.response(c.unary, c.k, step, reference.true_answer(c.unary, history[r]))
+            reference.response(c.unary, c.k, step, reference.true_answer(history[r]))
             for r in rounds
         ]
         for answers in product(*(each.items() for each in laws)):
@@ -234,7 +236,7 @@ def once_law(once: Once, history: tuple[int, ...]) -> Law:
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
 @pytest.mark.parametrize(
-    ("k", "rounds", "each"), [(2, 3, 1), (3, 3, 1), (2, 3, 2), (3, 2, 2), (2, 2, 2)]
+    ("k", "rounds", "each"), [(2, 3, 1), (3, 3, 1), (5, 2, 1), (2, 3, 2), (4, 2, 2), (2, 2, 2)]
 )
 def test_a_whole_history_tells_each_times_epsilon(
     k: int, rounds: int, each: int, epsilon: float
@@ -248,12 +250,12 @@ def test_a_whole_history_tells_each_times_epsilon(
     assert spent > once.lifetime_epsilon - 1e-14
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 3.0])
-def test_the_better_protocol_is_chosen(epsilon: float) -> None:
-    limit = math.floor(3 * math.exp(epsilon) + 2)
-    for k in (2, limit - 1, limit, limit + 1, limit + 50):
-        once = Once.calibrate(k=max(k, 2), epsilon=epsilon, rounds=10)
-        assert once.calibration.protocol == ("GRR" if k <= limit else "OUE")
+@pytest.mark.parametrize(("epsilon", "last"), [(0.1, 3), (1.0, 5), (2.0, 11), (3.0, 29)])
+def test_grr_is_for_few_values(epsilon: float, last: int) -> None:
+    for k, expected in ((2, "GRR"), (last, "GRR"), (last + 1, "SS"), (last + 50, "SS")):
+        once = Once.calibrate(k=k, epsilon=epsilon, rounds=10)
+        assert (k, once.calibration.protocol) == (k, expected)
+        assert better_once(k, epsilon) == once.calibration
 
 
 @pytest.mark.parametrize(("count", "each"), [(4, 1), (3, 2), (4, 2), (5, 2)])
@@ -283,22 +285,25 @@ budgets = pytest.mark.parametrize(("eps_inf", "eps_1"), BUDGETS)
 DIGEST = bytes(range(32))
 
 
+def told(step: tuple[int, int], cell: int) -> list[Fraction]:
+    """Chance of reporting each of two cells."""
+    chances = reference.response(False, 2, step, reference.true_answer(cell))
+    return [chances[reference.true_answer(each)] for each in range(2)]
+
+
 def cell_law(cell: Calibration, cells: tuple[int, ...]) -> Law:
     """Chance of every sequence of reports, for the cells a device was in: one memo for each."""
-    step = thresholds(cell)
+    first, second = thresholds(cell)
     found: Law = dict.fromkeys(product(range(cell.k), repeat=len(cells)), Fraction(0))
     for memos in product(range(cell.k), repeat=cell.k):
         chance = math.prod(
-            (reference.response(False, cell.k, step[:2], c)[memo] for c, memo in enumerate(memos)),
+            (told(first, c)[memo] for c, memo in enumerate(memos)),
             start=Fraction(1),
         )
         for reports in found:
             assert isinstance(reports, tuple)
             found[reports] += math.prod(
-                (
-                    reference.response(False, cell.k, step[2:], memos[c])[y]
-                    for c, y in zip(cells, reports)
-                ),
+                (told(second, memos[c])[y] for c, y in zip(cells, reports)),
                 start=chance,
             )
     return found
@@ -425,7 +430,7 @@ SCHEDULES = ((0.6, 1.2, 2.0), (0.1, 0.3, 1.0), (0.5, 3.9, 4.0))
 def joint(nested: Nested, value: int) -> Law:
     """Chance of every (level 1, ..., level G), from the integers."""
     unary, k = nested.levels[-1].unary, nested.k
-    laws: dict[tuple[int, ...], Fraction] = {(reference.true_answer(unary, value),): Fraction(1)}
+    laws: dict[tuple[int, ...], Fraction] = {(reference.true_answer(value),): Fraction(1)}
     for step in reversed(nested_thresholds(nested)):
         laws = {
             (lower, *above): chance * p
@@ -457,7 +462,9 @@ def alone(law: Law, t: int) -> Law:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("protocol", "k"), [("GRR", 2), ("GRR", 3), ("GRR", 4), ("OUE", 2)])
+@pytest.mark.parametrize(
+    ("protocol", "k"), [("GRR", 2), ("GRR", 3), ("GRR", 4), ("OUE", 2), ("SS", 4), ("SS", 5)]
+)
 def test_the_first_reports_together_and_the_last_alone(
     protocol: str, k: int, schedule: tuple[float, ...]
 ) -> None:
@@ -486,7 +493,10 @@ def test_also_of_three_values_in_bits(schedule: tuple[float, ...]) -> None:
 
 GRID = [
     (protocol, k, tuple(share * top for share in shares))
-    for protocol, k in (("GRR", 2), ("GRR", 5), ("GRR", 37), ("GRR", 4096), ("OUE", 8))
+    for protocol, k in (
+        *(("GRR", 2), ("GRR", 5), ("GRR", 37), ("GRR", 4096), ("OUE", 8)),
+        *(("SS", 4), ("SS", 37), ("SS", 300)),
+    )
     for top in (0.001, 0.1, 1.0, 4.0, 10.0, 20.0)
     for shares in ((0.01, 0.1, 0.3, 0.6, 0.9, 0.999, 1.0), (0.3, 0.31, 0.32, 0.33, 1.0))
 ]
@@ -499,14 +509,18 @@ def test_no_level_is_ever_overspent() -> None:
         p, q = Fraction(1), Fraction(0)
         for epsilon, (keep, add) in reversed(list(zip(schedule, nested_thresholds(nested)))):
             one = Fraction(keep, reference.SCALE)
-            none = Fraction(add, reference.SCALE) if protocol == "OUE" else (1 - one) / (k - 1)
-            p, q = p * one + (1 - p) * none, q * one + (1 - q) * none
-            ratio = p / q if protocol == "GRR" else p * (1 - q) / (q * (1 - p))
+            if protocol == "OUE":
+                none = Fraction(add, reference.SCALE)
+                p, q = p * one + (1 - p) * none, q * one + (1 - q) * none
+                ratio = p * (1 - q) / (q * (1 - p))
+            else:  # p is the chance that nothing was blind; what is blind has each set as often
+                p *= one
+                ratio = (p * Fraction(k, add) + 1 - p) / (1 - p)
             for declared in (mp.mpf(epsilon), mp.mpf(repr(epsilon))):
                 assert reference.log(ratio) <= declared, (protocol, k, schedule, epsilon)
 
 
-@pytest.mark.parametrize(("protocol", "k"), [("GRR", 5), ("OUE", 5)])
+@pytest.mark.parametrize(("protocol", "k"), [("GRR", 5), ("OUE", 5), ("SS", 12)])
 def test_the_collector_debiases_with_what_devices_draw(protocol: str, k: int) -> None:
     nested = Nested.calibrate(protocol, k=k, schedule=(0.6, 1.2, 2.0))
     drawn = nested.as_drawn()
@@ -521,4 +535,4 @@ def test_the_collector_debiases_with_what_devices_draw(protocol: str, k: int) ->
     assert drawn.levels[-1].exact[:2] == pytest.approx(top.exact[:2])
     if not unary:
         for level in drawn.levels:
-            assert abs(level.exact.p1 + (k - 1) * level.exact.q1 - 1) < 1e-70
+            assert abs(level.exact.p1 + (k - 1) * level.exact.q1 - level.size) < 1e-70

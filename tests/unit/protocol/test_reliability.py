@@ -67,7 +67,7 @@ def drawn(channel: Channel, n: int, runs: int, seed: int, liars: int = 0) -> Est
     held = holders(rng, n - liars, steep(k), runs)
     ps, qs = p1 * p2 + (1 - p1) * q2, q1 * p2 + (1 - q1) * q2
     total = held.sum(axis=1, keepdims=True)
-    counts = respond(rng, channel.unary, held, ps, qs, total)
+    counts = respond(rng, channel.size, held, ps, qs, total)
     counts[:, -1] += liars
     return estimate(counts, n, channel)
 

@@ -88,6 +88,7 @@ WORDS: dict[str, Any] = {
     "for `once` 1, else 0": 0,
     "nil": None,
     "true with `edges`, else false": False,
+    "M75": "pooled",
 }
 
 
@@ -117,15 +118,35 @@ def test_a_fields_default_is_that_of_the_code(field: str, default: str) -> None:
 def test_defaults_that_follow_from_the_mechanism() -> None:
     """M62, M66, and `rounds.each`: the words of the table, once more with other fields."""
     once = copy.deepcopy(DOCUMENT) | {"reporting": "once", "devices": 501}
-    for name in ("eps_1", "receipt_pages"):
+    for name in ("eps_1", "choose_for", "receipt_pages"):
         del once[name]
+    once["attributes"][0]["protocol"] = "auto"
     del once["rounds"]["each"]
     read = Manifest(**manifest.read_manifest(once))
+    assert read.choose_for == "round"
     assert (read.rounds.each, read.eps_1, read.receipt_pages) == (1, read.eps_inf, 3)
     twice = once | {"rounds": once["rounds"] | {"each": 3}}
     assert Manifest(**manifest.read_manifest(twice)).eps_1 == read.eps_inf / 3
     del once["attributes"][1]["changes"]
     assert Manifest(**manifest.read_manifest(once)).attributes[1].changes is True
+
+
+@pytest.mark.parametrize(
+    ("count", "period", "chosen"),
+    [(30, 86_400, "round"), (31, 86_400, "pooled"), (1, 3e6, "pooled")],
+)
+def test_a_campaign_of_more_than_thirty_days_is_read_as_a_whole(
+    count: int, period: float, chosen: str
+) -> None:
+    """M75: unless it says otherwise, or nothing is chosen."""
+    changed = copy.deepcopy(DOCUMENT)
+    del changed["choose_for"], changed["expires"]
+    changed["rounds"] |= {"count": count, "period": int(period)}
+    assert manifest.read_manifest(changed)["choose_for"] == chosen
+    assert manifest.read_manifest(changed | {"choose_for": "round"})["choose_for"] == "round"
+    for attribute in changed["attributes"]:
+        attribute["protocol"] = "L-OSUE"
+    assert manifest.read_manifest(changed)["choose_for"] == "round"
 
 
 @pytest.mark.parametrize(("devices", "pages"), [(1, 1), (250, 1), (251, 2), (10**12, 65_536)])

@@ -22,7 +22,6 @@ from protocol_spec import (
     PublishedThresholds,
     Randomiser,
     Rejected,
-    Thresholds,
     as_drawn,
     calibrate,
     calibrate_once,
@@ -34,6 +33,7 @@ from protocol_spec import (
     thresholds,
     thresholds_fault,
 )
+from protocol_spec.probabilities import SETS
 from protocol_spec.published import MARGIN, PROTOCOL_NUMBERS
 from tests.support.campaigns import manifest_text
 from tests.support.protocol import vectors
@@ -58,23 +58,35 @@ GRID_K = (2, 3, 5, 37, 1000, 4096)
 
 def mechanism(calibration: Calibration) -> Mechanism:
     """The mechanism that a device really runs, in exact fractions."""
-    p1, q1, p2, q2 = (Fraction(t, SCALE) for t in thresholds(calibration))
-    if not calibration.unary:  # a device draws with p only; the others share what is left
-        q1, q2 = ((1 - p) / (calibration.k - 1) for p in (p1, p2))
-    return Mechanism(calibration.unary, calibration.k, p1, q1, p2, q2)
+    first, second = thresholds(calibration)
+    p1, q1 = pair(*first, calibration, 1)
+    p2, q2 = pair(*second, calibration, first[1])
+    return Mechanism(calibration.unary, calibration.k, p1, q1, p2, q2, calibration.size)
 
 
-def loss(p: Fraction, q: Fraction, unary: bool) -> Real:
-    """ln of the exact worst ratio between two values."""
-    ratio = p * (1 - q) / ((1 - p) * q) if unary else p / q
+def pair(one: int, two: int, c: Calibration, before: int) -> tuple[Fraction, Fraction]:
+    """p and q of a step: of bits, or of sets that are kept with the first number's chance."""
+    keep, k = Fraction(one, SCALE), c.k
+    if c.unary:
+        return keep, Fraction(two, SCALE)
+    blind = (1 - keep) * Fraction(two, k)
+    return keep + blind, keep * Fraction(two - before, k - before) + blind
+
+
+def loss(p: Fraction, q: Fraction, sets: tuple[int, int] | None) -> Real:
+    """ln of the exact worst ratio between two values; of sets of k and size, one that has the value
+    against one that has it not."""
+    ratio = p * (1 - q) / ((1 - p) * q)
+    if sets is not None:
+        ratio = p / (1 - p) * Fraction(sets[0] - sets[1], sets[1])
     return mp.log(mp.mpf(ratio.numerator) / ratio.denominator)
 
 
 def losses(calibration: Calibration) -> tuple[Real, Real]:
     """(of the memo, of one report), from the integers."""
     m = mechanism(calibration)
-    memo = loss(m.p1, m.q1, m.unary)
-    return memo, loss(m.support(True), m.support(False), m.unary)
+    memo = loss(m.p1, m.q1, None if m.unary else (m.k, 1))
+    return memo, loss(m.support(True), m.support(False), None if m.unary else (m.k, m.size))
 
 
 def check_never_overspent(budget: Budget) -> None:
@@ -86,7 +98,7 @@ def check_never_overspent(budget: Budget) -> None:
 
 
 def grid(variant: tuple[str, str]) -> list[Budget]:
-    ks = GRID_K if variant[0] == "L-GRR" else (8,)
+    ks = GRID_K if variant[0] in ("L-GRR", "L-SS") else (8,)
     found = [
         feasible(variant, k, eps_inf, ratio * eps_inf)
         for eps_inf in GRID_INF
@@ -150,7 +162,8 @@ EXTREMES = {
 
 def with_thresholds(calibration: Calibration, threshold: int, tape: Tape) -> Randomiser:
     randomiser = Randomiser(calibration, tape)
-    randomiser.thresholds = Thresholds(*(threshold,) * 4)
+    second = 1 if calibration.size else threshold
+    randomiser.thresholds = (threshold, second), (threshold, second)
     return randomiser
 
 
@@ -175,13 +188,12 @@ def test_extreme_thresholds_of_a_value(threshold: int) -> None:
 
 
 def test_extreme_budgets_have_extreme_thresholds() -> None:
-    assert thresholds(calibrate("L-OSUE", k=4, eps_inf=100.0, eps_1=50.0)).q1 == 1
-    assert thresholds(calibrate("L-SUE", k=4, eps_inf=100.0, eps_1=50.0)).p1 == TOP
-    assert thresholds(calibrate("L-GRR", k=4, eps_inf=100.0, eps_1=99.0)).p1 == TOP
-    once = thresholds(calibrate_once("OUE", k=4, epsilon=1.0))
-    assert (once.p2, once.q2) == (SCALE, 0)
+    assert thresholds(calibrate("L-OSUE", k=4, eps_inf=100.0, eps_1=50.0))[0][1] == 1
+    assert thresholds(calibrate("L-SUE", k=4, eps_inf=100.0, eps_1=50.0))[0][0] == TOP
+    assert thresholds(calibrate("L-GRR", k=4, eps_inf=100.0, eps_1=99.0))[0] == (TOP, 1)
+    assert thresholds(calibrate_once("OUE", k=4, epsilon=1.0))[1] == (SCALE, 0)
     limit = calibrate("L-SOUE", k=4, eps_inf=20.0, eps_1=10.69307908452972)
-    assert thresholds(limit).q2 == 0
+    assert thresholds(limit)[1][1] == 0
 
 
 # --- Published thresholds: whoever made them, a device that checked them keeps its epsilons.
@@ -219,7 +231,7 @@ BUDGETS = (
     (20.0, 19.9),
     (20.0, 0.001),
 )
-PROTOCOLS = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE")
+PROTOCOLS = ("L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "L-SS")
 
 
 @cache
@@ -236,8 +248,8 @@ def campaign(protocol: str, k: int, eps_inf: float, eps_1: float) -> Manifest:
 
 
 def possible() -> Iterator[tuple[str, int, float, float]]:
-    """k makes a difference to L-GRR alone."""
-    kinds = (*((protocol, 3) for protocol in PROTOCOLS), ("L-GRR", 4096))
+    """k makes a difference to sets alone."""
+    kinds = (*((protocol, 3) for protocol in PROTOCOLS), ("L-GRR", 4096), ("L-SS", 60))
     for (eps_inf, eps_1), (protocol, k) in product(BUDGETS, kinds):
         yield protocol, k, eps_inf, min(eps_1, largest_eps_1(protocol, eps_inf=eps_inf))
 
@@ -248,18 +260,18 @@ CASES = sorted(set(possible()))
 def told(unary: bool, k: int, steps: list[Step]) -> list[Real]:
     """What is told after each step, from the definition of the two responses."""
     losses = []
-    same, other = mp.mpf(1), mp.mpf(0)
-    for p, q in ((mp.mpf(p) / SCALE, mp.mpf(q) / SCALE) for p, q in steps):
+    same, other, before = mp.mpf(1), mp.mpf(0), 1
+    for first, second in steps:
+        p, q = mp.mpf(first) / SCALE, mp.mpf(second) / SCALE
+        if not unary:
+            blind = (1 - p) * second / k
+            p, q = p + blind, p * (second - before) / (k - before) + blind
+            before = second
+        same, other = (x * p + (1 - x) * q for x in (same, other))
         if unary:
-            same, other = (x * p + (1 - x) * q for x in (same, other))
             losses.append(abs(mp.log(same * (1 - other) / (other * (1 - same)))))
         else:
-            move = (1 - p) / (k - 1)
-            same, other = (
-                same * p + (1 - same) * move,
-                same * move + other * p + other * move * (k - 2),
-            )
-            losses.append(abs(mp.log(same / other)))
+            losses.append(mp.log(same / second / ((1 - same) / (k - second))))
     return losses
 
 
@@ -284,7 +296,7 @@ def test_published_thresholds_pass_with_room_for_other_logarithms(
     manifest = campaign(protocol, k, eps_inf, eps_1)
     published = published_thresholds(manifest)
     assert thresholds_fault(published, manifest) is None
-    losses = told("GRR" not in protocol, k, steps_in(published))
+    losses = told(protocol not in SETS, k, steps_in(published))
     for loss, epsilon in zip(losses, (eps_inf, eps_1)):
         assert loss <= epsilon - 2 * slack(epsilon)  # what M113 says, exactly
         assert loss >= epsilon * (1 - 2.0**-20) - mp.mpf(2) ** -40  # and no more noise than that
@@ -318,7 +330,7 @@ def test_the_least_noise_that_passes_keeps_the_epsilon(
         return thresholds_fault(with_steps(published, other(p)), manifest) is None
 
     worst = other(least_noise(accepts, sound[place][0]))
-    losses = told("GRR" not in protocol, k, worst)
+    losses = told(protocol not in SETS, k, worst)
     assert losses[0] <= mp.mpf(eps_inf)
     assert losses[1] <= mp.mpf(eps_1)
     # Float64 is wrong by less than half of the margin, so nothing depends on the library's digits.
@@ -332,7 +344,7 @@ def test_the_least_noise_that_passes_keeps_the_epsilon(
 LEVELS = [0.01 + 0.6 * i for i in range(32)]
 
 
-@pytest.mark.parametrize("protocol", ["GRR", "OUE"])
+@pytest.mark.parametrize("protocol", ["GRR", "OUE", "SS"])
 @pytest.mark.parametrize("k", [3, 400])
 def test_thirty_two_levels_stay_within_theirs(protocol: str, k: int) -> None:
     manifest = _nested_campaign(protocol, k)
@@ -377,9 +389,8 @@ def test_no_estimate_shows_which_thresholds_were_used(
     assert isinstance(channel, Calibration)
     ps, qs = _support(channel.exact)
     drawn = steps_in(published_thresholds(manifest))
-    four = [mp.mpf(number) / SCALE for step in drawn for number in step]
-    if "GRR" in protocol:
-        four[1], four[3] = ((1 - p) / (k - 1) for p in (four[0], four[2]))
+    noise = manifest.calibrations[0]
+    four = [_real(x) for step in drawn for x in pair(*step, noise, 1)]
     really, never = (x * four[2] + (1 - x) * four[3] for x in (four[0], four[1]))
     error = mp.sqrt(qs * (1 - qs) / mp.mpf(10) ** 12) / (ps - qs)
     for f in (0, 1):
@@ -398,16 +409,15 @@ def test_the_formulas_of_the_specification_are_those_of_the_check() -> None:
     steps = steps_in(published_thresholds(manifest))
     for place, attribute in enumerate(manifest.attributes):
         unary = manifest.calibrations[place].unary
-        name = "unary" if unary else "grr"
+        name = "unary" if unary else "set"
         state = {"s": Decimal(1), "r": Decimal(0), "t": Decimal(0), "u": Decimal(1)}
         wanted = told(unary, attribute.k, steps[2 * place : 2 * place + 2])
+        if not unary:
+            state = {"s": Decimal(1), "u": Decimal(0)}
         lines = [line for line in fence("formulas told").splitlines() if line[:1] == name[:1]]
-        lines = [
-            *(line for line in fence("formulas told").splitlines() if line[:2] == "m "),
-            *lines,
-        ]
         for (p, q), loss in zip(steps[2 * place : 2 * place + 2], wanted):
             given = {"p": Decimal(p) / SCALE, "q": Decimal(q) / SCALE, "k": Decimal(attribute.k)}
+            given["d"] = Decimal(q)
             found = calculated(lines, {**state, **given})
             assert abs(float(found[f"{name}_told"]) - float(loss)) < 1e-12
             state = {each: found.get(f"{name}_{each}", state[each]) for each in state}

@@ -139,7 +139,18 @@ def test_random_bytes_become_these_reports(entry: dict[str, Any]) -> None:
 def test_every_mechanism_and_protocol_has_a_device() -> None:
     assert {MANIFESTS[e["manifest"]].reporting for e in DEVICES} == set(MECHANISMS)
     runs = {MANIFESTS[e["manifest"]].mechanisms[e["attribute"]].protocol for e in DEVICES}
-    assert runs == {"L-GRR", "L-OUE", "L-SUE", "L-OSUE", "L-SOUE", "GRR", "OUE", "LOLOHA"}
+    assert runs == {
+        "L-GRR",
+        "L-OUE",
+        "L-SUE",
+        "L-OSUE",
+        "L-SOUE",
+        "GRR",
+        "OUE",
+        "LOLOHA",
+        "L-SS",
+        "SS",
+    }
 
 
 # --- `scripts/check_vectors.py`: right values pass, wrong ones and unknown ones do not.

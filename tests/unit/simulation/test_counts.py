@@ -42,9 +42,12 @@ def drawn(protocol: str, k: int, eps_inf: float = 3.0, eps_1: float = 1.5) -> Ca
     return as_drawn(calibrate(protocol, k=k, eps_inf=eps_inf, eps_1=eps_1))
 
 
-@pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE", "L-SUE"])
+@pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE", "L-SUE", "L-SS"])
 def test_all_counts_of_a_round_have_their_joint_distribution(protocol: str) -> None:
     c, truth = drawn(protocol, 3, 2.0, 1.2), [2, 0, 1]
+    if protocol == "L-SS":  # of two values
+        c, truth = drawn(protocol, 4, 2.0, 0.3), [2, 0, 1, 0]
+        assert c.size == 2
     expected = together(one_report(c, v) for v, n in enumerate(truth) for _ in range(n))
     counts = one_round(np.random.default_rng(SEED), c, np.tile(truth, (RUNS, 1)))
     assert abs(fit_z(counts, expected)) < LIMIT, f"seed {SEED}"
@@ -114,7 +117,7 @@ def test_all_values_of_a_later_round_have_their_joint_distribution(protocol: str
     assert abs(fit_z(np.column_stack([n_2, counts]), together(parts))) < LIMIT, f"seed {SEED}"
 
 
-@pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE"])
+@pytest.mark.parametrize("protocol", ["L-GRR", "L-OSUE", "L-SS"])
 def test_pooling_meets_the_floor_that_memos_set(protocol: str) -> None:
     """Ten rounds of one memo are far from ten independent rounds, by exactly as much as stated."""
     c = drawn(protocol, 5, 2.0, 0.6)

@@ -7,6 +7,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ Make = Callable[[Mechanism], BulkMechanism]
 MECHANISMS = ["memoized", "once", "hashed", "nested"]
 PROTOCOLS = [
     ("memoized", "L-GRR"), ("memoized", "L-OSUE"), ("once", "GRR"), ("once", "OUE"),
-    ("hashed", "auto"), ("nested", "GRR"), ("nested", "OUE"),
+    ("hashed", "auto"), ("nested", "GRR"), ("nested", "OUE"), ("memoized", "L-SS"),
+    ("once", "SS"), ("nested", "SS"),
 ]  # fmt: skip
 
 
@@ -112,12 +114,11 @@ def test_bodies_and_counting_are_those_of_contract_and_collector(form: BodyForma
     assert [b.tobytes() for b in bodies] == [form.encode(i) for i in range(form.k)]
     if not form.unary:
         assert (decode(bodies) == indices).all()
-    protocol = "L-OSUE" if form.unary else "L-GRR"
-    many = BulkRandomiser(calibrate(protocol, k=form.k, eps_inf=2.0, eps_1=0.6))
-    for devices in (999, 0):
+    for protocol, devices in product(("L-OSUE", "L-SS") if form.unary else ("L-GRR",), (999, 0)):
+        many = BulkRandomiser(calibrate(protocol, k=form.k, eps_inf=2.0, eps_1=0.6))
         drawn = many.report(rng, many.memoize(rng, rng.integers(0, form.k, devices)))
         rows = [b.tobytes() for b in drawn]
-        assert all(form.fault(row) is None for row in rows)
+        assert all(many.format.fault(row) is None for row in rows)
         assert (count(form, drawn) == count_bodies(rows, form)).all()
 
 

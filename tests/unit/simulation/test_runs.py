@@ -186,7 +186,7 @@ def test_a_figure_is_drawn_and_the_same_each_time(toml: str, tmp_path: Path) -> 
         call("statistics", toml, "--devices", "9000", "--figure", tmp_path / name)
         pictures.append((tmp_path / name).read_bytes())
     assert pictures[0] == pictures[1]
-    for word in (b"devices, L-GRR", b"devices, L-OSUE", b"truth", b"wood"):
+    for word in (b"devices, L-GRR", b"devices, L-SS", b"truth", b"wood"):
         assert word in pictures[0]
     assert pictures[2].startswith(b"\x89PNG")
 
