@@ -18,12 +18,14 @@ import pytest
 from collector import ingest
 from collector.data_dir import DeviceKey
 from collector.records import Campaign, Tally
-from collector.results.estimates import compare
+from collector.results.estimates import compare, estimate_of
+from collector.results.trends import compare_results
 from collector.rounds.results import pooled_result, round_result
 from collector.rounds.sealing import seal
 from collector.store import Store
 from collector.store.sqlite import SqliteStore
 from protocol_spec import Manifest, Result
+from protocol_spec.estimation import post_stratified
 from tests.support.collector import FIRST, Device, asked, open_campaigns, three_questions
 from tests.support.harness import QUICK_DISK
 from tests.support.protocol.simulation import (
@@ -386,3 +388,36 @@ def test_one_vote_for_each_device_whoever_missed_rounds(commonest: float) -> Non
     assert abs(heard[0] / heard.sum() - f[0]) < 0.005
     holds = sum(result.low[0] <= f[0] <= result.high[0] for result in made)
     assert binomial_z(holds, runs, 0.95) > LOWEST, f"seed {seed}: {holds / runs} covered"
+
+
+@pytest.mark.parametrize(
+    ("reporting", "sizes"),
+    [("memoized", (2_000, 300)), ("once", (200, 50)), ("once", (1_000, 900))],
+)
+def test_differences_of_groups_and_the_fleet_by_known_sizes_hold(
+    reporting: str, sizes: tuple[int, int]
+) -> None:
+    """Of two groups that differ, for all values at once; the fleet is 70 % of the first."""
+    runs, seed = 300, 23
+    grouped = attribute(6) + '[groups]\nlabel = "region"\nvalues = ["north"]\n'
+    found = Campaign(1, asked(reporting, attributes=grouped), FIRST, None)
+    (channel,), draw = found.manifest.mechanisms[0].channels, np.random.default_rng(seed)
+    p1, q1, p2, q2 = map(float, channel.exact)
+    chances = p1 * p2 + (1 - p1) * q2, q1 * p2 + (1 - q1) * q2
+    shares = np.array([steep(6), np.roll(steep(6), 2)])
+    made = []
+    for cell, n, f in zip(found.cells(0), sizes, shares):
+        held = draw.multinomial(n, f, size=runs)
+        counts = respond(draw, channel.unary, held, *chances, np.full((runs, 1), n))
+        made.append([round_result(found, 0, cell, Tally(n, row), {}) for row in counts])
+    apart, whole = shares[0] - shares[1], np.array([0.7, 0.3]) @ shares
+    differ = fleet = 0
+    for pair in zip(*made):
+        first, second = ((found, result) for result in pair)
+        rows = compare_results(first, second, ("north", "others"))["differences"]
+        differ += all(row["low_all"] <= d <= row["high_all"] for row, d in zip(rows, apart))
+        parts = [estimate_of(found.manifest, result) for result in pair]
+        low, high = post_stratified(parts, [700, 300]).interval(simultaneous=True)
+        fleet += bool(((low <= whole) & (whole <= high)).all())
+    assert binomial_z(differ, runs, 0.95) > LOWEST, f"seed {seed}: {differ / runs} covered"
+    assert binomial_z(fleet, runs, 0.95) > LOWEST, f"seed {seed}: {fleet / runs} covered"
