@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,8 @@ from collector.results.facts import (
     role_of,
     status_facts,
 )
-from collector.results.groups import by_group
+from collector.results.groups import COLUMNS as GROUP_COLUMNS
+from collector.results.groups import by_group, group_rows
 from collector.results.trends import COLUMNS, comparisons, trends
 from collector.results.words import (
     Facts,
@@ -425,12 +426,14 @@ def _change_table(title: str, rows: list[tuple[str, float, Facts]], size: str) -
     "--figure", type=FILE, help="Draw the results instead, as a .svg, .png or .html file."
 )
 @TREND
+@click.option("--by", metavar="LABEL", help="Write the results of groups; of all rounds together.")
 def export(
     settings: Settings,
     campaign: str | None,
     attribute: str | None,
     number: str,
     trend: str | None,
+    by: str | None,
     file_format: tables.Format | None,
     output: Path | None,
     figure: Path | None,
@@ -442,22 +445,27 @@ def export(
     allomfree-collector export --output heat.parquet
     allomfree-collector export --round pooled --figure heat.svg
     allomfree-collector export --trend --output changes.csv
+    allomfree-collector export --by region --output regions.csv
     """
     file_format = tables.chosen_format(file_format, output, figure)
     with closing(read_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         results = chosen_results(store, found, attribute, number)
         fitted = [] if trend is None else trends(store, found, attribute, trend)
+        which = "pooled" if number == "all" else number
+        grouped = [] if by is None else list(group_rows(store, found, attribute, which, by))
     if figure is not None:
         truth = known_truth(settings.data_dir, found)
         _write_file("--figure", figure, charts.figure(found, results, truth, figure, fitted))
         if output is None:
             return
-    content = (
-        tables.content(found, results, file_format)
-        if trend is None
-        else trend_rows(fitted, file_format)
-    )
+    if by is not None:
+        content = _text_rows("--by", grouped, GROUP_COLUMNS, file_format)
+    elif trend is not None:
+        changes = [row for facts in fitted for row in facts["trends"]]
+        content = _text_rows("--trend", changes, COLUMNS, file_format)
+    else:
+        content = tables.content(found, results, file_format)
     if output is not None:
         _write_file("--output", output, content)
     else:
@@ -465,11 +473,13 @@ def export(
         click.echo(rows if file_format == "csv" else json_escaped(rows), nl=False)
 
 
-def trend_rows(found: list[Facts], file_format: tables.Format) -> bytes:
+def _text_rows(
+    flag: str, rows: Iterable[Facts], columns: Sequence[str], file_format: tables.Format
+) -> bytes:
     if file_format == "parquet":
-        raise SettingsError("--trend writes rows as csv, json or ndjson; nothing was written")
-    listed = ({name: row[name] for name in COLUMNS} for facts in found for row in facts["trends"])
-    return tables.write_rows(listed, COLUMNS, file_format).encode()
+        raise SettingsError(f"{flag} writes rows as csv, json or ndjson; nothing was written")
+    listed = ({name: row[name] for name in columns} for row in rows)
+    return tables.write_rows(listed, columns, file_format).encode()
 
 
 def _write_file(flag: str, path: Path, content: bytes) -> None:

@@ -8,6 +8,7 @@ sources     the places that results come from
 tables      rows and columns, and their files
 facts       what commands, JSON and the page show
 trends      changes over rounds, and differences of two results
+groups      results by group of a public label
 estimates   comparisons of two values, and what else can be calculated from a published result
 words       sentences that commands and page have in common
 """
@@ -107,6 +108,21 @@ class Results:
         from collector.results.sources import read_trends  # noqa: PLC0415 - as above
 
         return read_trends(source, fit, campaign, attribute)
+
+    @staticmethod
+    def groups(
+        source: str | Path,
+        label: str,
+        *,
+        number: str = "pooled",
+        campaign: str | None = None,
+        attribute: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Results by group of a public label, from a data directory or a shared store: rows as
+        `export --by` writes them. `number` is a round's, `latest` or `pooled`."""
+        from collector.results.sources import read_groups  # noqa: PLC0415 - as above
+
+        return read_groups(source, label, number, campaign, attribute)
 
     def __len__(self) -> int:
         return len(self._columns["value"])

@@ -5,13 +5,16 @@ Groups have no device in common, so that the errors of two are independent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import Final
 
 from collector.errors import UnknownCampaign
 from collector.records import POOLED, Campaign
 from collector.results.estimates import estimate_of
 from collector.results.facts import attribute_index, result_facts, round_number
+from collector.results.tables import COLUMNS as OF_RESULTS
+from collector.results.tables import rows
 from collector.results.trends import compare_results
 from collector.results.words import Facts
 from collector.store import Store
@@ -20,7 +23,10 @@ from protocol_spec.estimation import post_stratified
 from protocol_spec.programs.output import quoted
 from protocol_spec.programs.settings import SettingsError
 
-WITHHELD = "Withheld: too few devices, or another group of too few would show by subtracting."
+COLUMNS: Final = ("label", "group", *OF_RESULTS)
+WITHHELD: Final = (
+    "Withheld: too few devices, or another group of too few would show by subtracting."
+)
 
 
 def by_group(
@@ -32,6 +38,25 @@ def by_group(
     totals: Mapping[str, float] | None = None,
 ) -> list[Facts]:
     """For each question the results of its groups in a round, or of all rounds together."""
+    groups, key, indexes = _wanted(store, found, attribute, number, label)
+    return [_of_attribute(store, found, index, groups, key, totals) for index in indexes]
+
+
+def group_rows(
+    store: Store, found: Campaign, attribute: str | None, number: str, label: str
+) -> Iterator[Facts]:
+    """The same as rows of `export`, with label and group in front."""
+    groups, key, indexes = _wanted(store, found, attribute, number, label)
+    for index in indexes:
+        for group, result in _known(store, found, index, groups, key).items():
+            for row in rows(found, [result]):
+                yield {"label": label, "group": group, **row}
+
+
+def _wanted(
+    store: Store, found: Campaign, attribute: str | None, number: str, label: str
+) -> tuple[Groups, int, Sequence[int]]:
+    """The groups, the round as results are stored under, and the attributes."""
     groups = found.manifest.groups
     if groups is None or groups.label != label:
         known = "has no groups" if groups is None else f"has groups by {quoted(groups.label)} alone"
@@ -40,8 +65,15 @@ def by_group(
         raise UnknownCampaign("groups of all rounds are not shown at once; name one, or pooled")
     key = POOLED if number == "pooled" else round_number(store, found, number)
     asked = range(len(found.manifest.attributes))
-    indexes = asked if attribute is None else [attribute_index(found, attribute)]
-    return [_of_attribute(store, found, index, groups, key, totals) for index in indexes]
+    return groups, key, asked if attribute is None else [attribute_index(found, attribute)]
+
+
+def _known(
+    store: Store, found: Campaign, index: int, groups: Groups, key: int
+) -> dict[str, Result]:
+    """Results of the groups that are not withheld."""
+    cells = zip(groups.names, found.cells(index))
+    return {name: r for name, cell in cells for r in store.group_results(found.id, cell, key)}
 
 
 def _of_attribute(
@@ -52,8 +84,7 @@ def _of_attribute(
     key: int,
     totals: Mapping[str, float] | None,
 ) -> Facts:
-    cells = zip(groups.names, found.cells(index))
-    known = {name: r for name, cell in cells for r in store.group_results(found.id, cell, key)}
+    known = _known(store, found, index, groups, key)
     asked, last = found.manifest.attributes[index], store.last_sealed(found.id)
     withheld = {"withheld": True, "sentence": WITHHELD}
     return {
@@ -98,5 +129,5 @@ def _fleet(
     for ends in made.both_intervals():
         series += ends
     names = ("value", "raw", "projected", "low", "high", "low_all", "high_all")
-    rows = zip(values, *(column.tolist() for column in series))
-    return {"totals": dict(totals), "histogram": [dict(zip(names, row)) for row in rows]}
+    bars = zip(values, *(column.tolist() for column in series))
+    return {"totals": dict(totals), "histogram": [dict(zip(names, bar)) for bar in bars]}

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from collector.data_dir import DATABASE, read_store
 from collector.errors import UnknownCampaign, UnreadableResults
 from collector.results.facts import chosen_results
+from collector.results.groups import group_rows
 from collector.results.tables import Columns, columns_of, rows
 from collector.results.trends import trends
 from collector.settings import SCHEMES, StoreAddress
@@ -91,6 +92,17 @@ def read_trends(
         names = [campaign] if campaign else [each.name for each in store.campaigns()]
         found = [trends(store, store.campaign(name), attribute, fit) for name in names]
     return [row for facts in found for each in facts for row in each["trends"]]
+
+
+def read_groups(
+    source: str | Path, label: str, number: str, campaign: str | None, attribute: str | None
+) -> list[dict[str, Any]]:
+    """Rows of groups, of one campaign."""
+    opened = _store_of(source)
+    if opened is None:
+        raise UnreadableResults(f"{source} is no data directory or shared store: groups need one")
+    with closing(opened()) as store:
+        return list(group_rows(store, store.campaign(campaign), attribute, number, label))
 
 
 def _store_rows(

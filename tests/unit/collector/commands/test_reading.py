@@ -90,6 +90,11 @@ def test_estimate_by_group(cli: Cli, data: Path) -> None:
     gas = facts["differences"][0]["differences"][0]
     assert gas["difference"] == pytest.approx(raw[0] - raw[1])
     assert facts["fleet"]["histogram"][0]["raw"] == pytest.approx(0.6 * raw[0] + 0.4 * raw[1])
+    rows = csv.DictReader(io.StringIO(cli("export", "--by", "region", "--data-dir", data).stdout))
+    listed = [(row["group"], row["value"], float(row["raw"])) for row in rows]
+    python = Results.groups(data, "region")
+    assert listed == [(row["group"], row["value"], row["raw"]) for row in python]
+    assert [each[2] for each in listed if each[1] == "gas"] == raw
     text = cli(*words).stdout
     assert "  region south: " in text
     assert "between north and south" in text
