@@ -9,7 +9,7 @@ this; the names of the fields are what `plan --json` prints.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal
@@ -119,6 +119,19 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
+class UnevenPlan:
+    """What a frequency is shown as, if devices with that value report in this share of rounds:
+    weighed by reports, as all mechanisms but `nested` do, or by devices after `rounds` (nested)."""
+
+    value: str
+    participation: float
+    others: float
+    rounds: int
+    by_reports: float
+    by_devices: float
+
+
+@dataclass(frozen=True, slots=True)
 class AttributePlan:
     """What to expect of one attribute, as half-widths of 95 % intervals near frequency f."""
 
@@ -148,6 +161,7 @@ class AttributePlan:
     numbers: tuple[NumbersPlan, ...]
     lie_shift: float  # how far a bar is off if 1 % of the devices lie together
     lie_share: float  # how many may lie for an error of `target`
+    uneven: tuple[UnevenPlan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +180,7 @@ class Plan:
     each: int
     lifetime_epsilon: float
     min_reports: int
+    participation: float
 
 
 # --- one question -------------------------------------------------------------------------------
@@ -194,6 +209,7 @@ class Case:
     f: float = 0.0
     min_reports: int = 1
     questions: int = 1
+    participation: float = 1.0  # the share of its rounds in which a device reports
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -204,12 +220,14 @@ class Case:
         return make_mechanism(attribute, budget, b"")
 
     def devices_answered(self, rounds: int) -> float:
-        """How many of the devices have answered after that many rounds, on average."""
-        if not self.mechanism.rules.draws_rounds:
-            return self.devices
-        return (
-            self.devices * self.budget.each * min(rounds, self.budget.rounds) / self.budget.rounds
-        )
+        """How many of the devices have answered after that many rounds, on average; where some
+        answered more often than others and weigh more, as many devices of equal weight."""
+        p, budget = self.participation, self.budget
+        if self.mechanism.rules.draws_rounds:
+            return self.devices * p * budget.each * min(rounds, budget.rounds) / budget.rounds
+        if self.mechanism.analysis.combined == "latest":
+            return self.devices * heard(p, rounds)
+        return self.devices * rounds * p / (rounds * p + 1.0 - p)
 
     def after(self, rounds: int, shape: npt.ArrayLike | None = None) -> Estimate:
         """The estimate of that many rounds if it came out as `shape`, evenly without one, with the
@@ -229,6 +247,7 @@ class Case:
     def _of_one_device(self, rounds: int) -> Estimate:
         mechanism, each, channels = self.mechanism, self.budget.each, self.mechanism.channels
         if mechanism.analysis.combined != "window":
+            rounds = max(1, round(rounds * self.participation))
             n = np.zeros(len(channels), dtype=np.int64)
             n[min(rounds, len(channels)) - 1] = 1  # the latest level
             nothing = np.zeros((len(channels), mechanism.k), dtype=np.int64)
@@ -270,6 +289,22 @@ class Case:
         )
         attribute = replace(self.attribute, protocol="auto", levels=())
         return replace(self, attribute=attribute, budget=budget)
+
+
+def heard(participation: float, rounds: int) -> float:
+    """The share of devices that report in at least one of so many rounds."""
+    return 1.0 - (1.0 - participation) ** rounds
+
+
+def uneven(case: Case, value: str, often: float) -> UnevenPlan:
+    """What a value of frequency f is shown as if its devices report that often."""
+    others, rounds, f = case.participation, case.rounds_read, case.f
+
+    def shown(mine: float, theirs: float) -> float:
+        return f * mine / (f * mine + (1.0 - f) * theirs)
+
+    latest = shown(heard(often, rounds), heard(others, rounds))
+    return UnevenPlan(value, often, others, rounds, shown(often, others), latest)
 
 
 def why(attribute: Attribute, mechanism: Mechanism, budget: Budget) -> str:
@@ -465,6 +500,24 @@ def _numbers(case: Case, rounds: int) -> NumbersPlan:
     return NumbersPlan(rounds, half, (ends[-1] - ends[0]) / bins / 2.0, low, high)
 
 
+def mechanism_advice(case: Case) -> Iterator[str]:
+    """One that counts latest reports suits values that stay, where it is more precise; what suits
+    others `warnings` say."""
+    better = next(n for n, each in MECHANISMS.items() if each.analysis.combined == "latest")
+    rounds, other = case.rounds_read, case.with_mechanism(better)
+    try:
+        costs, width = other.mechanism.lifetime_epsilon, other.width(rounds)
+    except ParameterError:
+        return
+    dearer = costs > case.mechanism.lifetime_epsilon or width >= case.width(rounds)
+    if case.attribute.changes or other is case or dearer:
+        return
+    yield (
+        f'reporting = "{better}" gives ±{points(width)} with {rounds:,} rounds together instead of '
+        f"±{points(case.width(rounds))}, and counts each device once, however often it reports"
+    )
+
+
 def bin_advice(attribute: Attribute) -> Iterator[str]:
     """What would make the numbers of a question more useful."""
     if attribute.edges is None:
@@ -497,8 +550,19 @@ def plan_budget(
     f: float,
     precision: float | None,
     min_reports: int = 1,
+    participation: Mapping[str, float] | None = None,
 ) -> Plan:
-    """Expected precision with n devices in all, each answering one attribute."""
+    """Expected precision with n devices in all, each answering one attribute.
+
+    `participation` is the share of rounds in which devices report, by value; under the empty name
+    that of all others, 1 if it is not given.
+    """
+    shares = {"": 1.0, **(participation or {})}
+    for value, share in shares.items():
+        if not 0.0 < share <= 1.0:
+            raise ParameterError("participation", share, "a share of rounds is above 0, at most 1")
+        if value and not any(value in attribute.values for attribute in attributes):
+            raise ParameterError("participation", value, "no attribute has this value")
     if n < 1:
         raise ParameterError("n", n, "a number of devices is 1 or more")
     if not 0.0 <= f <= 1.0:
@@ -506,7 +570,7 @@ def plan_budget(
     if precision is not None and not 0.0 < precision < 1.0:
         raise ParameterError("precision", precision, "a half-width lies between 0 and 1")
     d, devices = len(attributes), max(1, n // len(attributes))
-    cases = [Case(attribute, budget, devices, f, min_reports, d) for attribute in attributes]
+    cases = [Case(a, budget, devices, f, min_reports, d, shares[""]) for a in attributes]
     return Plan(
         n=n,
         f=f,
@@ -514,19 +578,34 @@ def plan_budget(
         eps_inf=budget.eps_inf,
         eps_1=budget.eps_1,
         receipt_pages=pages_for(n),
-        attributes=tuple(_attribute(case, precision) for case in cases),
+        attributes=tuple(_attribute(case, precision, shares) for case in cases),
         reporting=budget.reporting,
         rounds=budget.rounds,
         each=budget.each,
         lifetime_epsilon=max(case.mechanism.lifetime_epsilon for case in cases),
         min_reports=min_reports,
+        participation=shares[""],
     )
 
 
-def plan_manifest(manifest: Manifest, *, n: int, f: float, precision: float | None) -> Plan:
+def plan_manifest(
+    manifest: Manifest,
+    *,
+    n: int,
+    f: float,
+    precision: float | None,
+    participation: Mapping[str, float] | None = None,
+) -> Plan:
     """The same for a manifest."""
-    asked, needed = manifest.attributes, manifest.min_reports
-    return plan_budget(asked, manifest.budget, n=n, f=f, precision=precision, min_reports=needed)
+    return plan_budget(
+        manifest.attributes,
+        manifest.budget,
+        n=n,
+        f=f,
+        precision=precision,
+        min_reports=manifest.min_reports,
+        participation=participation,
+    )
 
 
 def pair_advice(case: Case) -> Iterator[str]:
@@ -546,7 +625,9 @@ def pair_advice(case: Case) -> Iterator[str]:
     )
 
 
-def _attribute(case: Case, precision: float | None) -> AttributePlan:
+def _attribute(
+    case: Case, precision: float | None, participation: Mapping[str, float]
+) -> AttributePlan:
     attribute, budget, f, one = case.attribute, case.budget, case.f, case.after(1)
     target = TARGET if precision is None else precision
     read = tuple(dict.fromkeys((1, case.rounds_read)))
@@ -573,13 +654,18 @@ def _attribute(case: Case, precision: float | None) -> AttributePlan:
         target=target,
         suggestions=suggestions(case, target),
         warnings=tuple(warnings(attribute, budget.reporting)),
-        advice=(*bin_advice(attribute), *pair_advice(case)),
+        advice=(*mechanism_advice(case), *bin_advice(attribute), *pair_advice(case)),
         mechanisms=tuple(_mechanisms(case)),
         choices=tuple(_choices(case)),
         unit=attribute.unit,
         numbers=() if attribute.edges is None else tuple(_numbers(case, t) for t in read),
         lie_shift=lie_shift(case.mechanism.channels, LIARS),
         lie_share=share_for_shift(case.mechanism.channels, target),
+        uneven=tuple(
+            uneven(case, value, share)
+            for value, share in participation.items()
+            if value in attribute.values
+        ),
     )
 
 

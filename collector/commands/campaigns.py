@@ -52,7 +52,12 @@ from protocol_spec.programs.output import allow_colours
 
 # --- plan ------------------------------------------------------------------------------------
 
-_PLAN_FLAGS: Final = {"n": "--devices", "f": "--frequency", "precision": "--precision"}
+_PLAN_FLAGS: Final = {
+    "n": "--devices",
+    "f": "--frequency",
+    "precision": "--precision",
+    "participation": "--participation",
+}
 
 
 @command
@@ -71,22 +76,49 @@ _PLAN_FLAGS: Final = {"n": "--devices", "f": "--frequency", "precision": "--prec
     metavar="HALF-WIDTH",
     help="Also print how many devices give intervals this narrow, such as 0.01.",
 )
+@click.option(
+    "--participation",
+    multiple=True,
+    metavar="SHARE",
+    help="Share of rounds in which devices report, as 0.6; or those with one value, as gas=0.5; "
+    "may be repeated.",
+)
 @AS_JSON
 def plan(
-    _settings: Settings, manifest: Path, n: int, f: float, precision: float | None, as_json: bool
+    _settings: Settings,
+    manifest: Path,
+    n: int,
+    f: float,
+    precision: float | None,
+    participation: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Predict how precise a campaign's results will be.
 
     \b
     allomfree-collector plan heat.toml --devices 10000
     allomfree-collector plan heat.toml --devices 10000 --precision 0.01 --json
+    allomfree-collector plan heat.toml --devices 10000 --participation 0.9 --participation gas=0.5
     """
+    asked, shares = Manifest.from_file(manifest), _participation(participation)
     try:
-        planned = plan_manifest(Manifest.from_file(manifest), n=n, f=f, precision=precision)
+        planned = plan_manifest(asked, n=n, f=f, precision=precision, participation=shares)
     except ParameterError as error:  # named by its flag
         flag = _PLAN_FLAGS.get(error.field, error.field)
         raise ParameterError(flag, error.value, error.remedy) from None
     show(asdict(planned), as_json, lambda _: plan_text(planned))
+
+
+def _participation(given: Iterable[str]) -> dict[str, float]:
+    """By value, and under the empty name for all others."""
+    shares = {}
+    for text in given:
+        value, _, share = text.rpartition("=")
+        try:
+            shares[value] = float(share)
+        except ValueError:
+            raise ParameterError("--participation", text, "write 0.6, or gas=0.5") from None
+    return shares
 
 
 def plan_text(plan: Plan) -> str:
@@ -121,6 +153,13 @@ def _attribute_lines(a: AttributePlan, plan: Plan) -> Iterator[str]:
     yield f"floor, however many rounds  ±{100 * a.floor:.2f} ({reason})"
     lies = {"share": LIARS, "shift": a.lie_shift, "error": a.target, "share_for_error": a.lie_share}
     yield lies_text(lies)
+    for each in a.uneven:
+        yield (
+            f"if devices with “{each.value}” report in {100 * each.participation:g} % of rounds, "
+            f"others in {100 * each.others:g} %: a share of {100 * plan.f:.1f} % is shown as "
+            f"{100 * each.by_reports:.1f} %; with nested, after {rounds_name(each.rounds)}, as "
+            f"{100 * each.by_devices:.1f} %"
+        )
     ratio = a.split_budget_ratio
     if ratio is not None and ratio > 1.0:
         yield f"if every device answered all questions instead of one: {ratio:.2f} times wider"

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from collector.planning import POOLED_ROUNDS, AttributePlan, Case, plan_budget, plan_manifest
@@ -235,3 +236,39 @@ def test_mean_and_median_of_a_numeric_attribute() -> None:
 def test_advice_on_bins(edges: tuple[float, ...], message: str) -> None:
     assert any(message in line for line in plan(numeric(*edges), reporting="once")[0].advice)
     assert plan(numeric(*range(9)), reporting="once")[0].advice == ()
+
+
+# --- devices that miss rounds --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reporting", "rounds"), [("memoized", 1), ("memoized", 10), ("nested", 3)]
+)
+def test_devices_that_miss_rounds_answer_less(reporting: Reporting, rounds: int) -> None:
+    """As many as the effective devices of a fleet that reports in each round with that chance."""
+    case = Case(attribute(4), budget_of(reporting), 20_000, participation=0.6)
+    sent = np.random.default_rng(11).binomial(rounds, 0.6, 20_000)
+    expected = (sent > 0).sum() if reporting == "nested" else sent.sum() ** 2 / (sent**2).sum()
+    assert case.devices_answered(rounds) == pytest.approx(expected, rel=0.02)
+    assert case.width(rounds) > replace(case, participation=1.0).width(rounds)
+
+
+def test_what_uneven_participation_does_to_a_share() -> None:
+    """By reports 0.3 * 0.5 / (0.3 * 0.5 + 0.7 * 0.9); by devices only who was never heard lacks."""
+    (planned,) = plan(attribute(4), f=0.3, participation={"": 0.9, "v0": 0.5})
+    (row,) = planned.uneven
+    assert row.by_reports == pytest.approx(0.15 / 0.78)
+    assert row.by_devices == pytest.approx(0.3, abs=1e-3)
+    for wrong in ({"": 0.0}, {"": 1.1}, {"coal": 0.5}):
+        with pytest.raises(ParameterError, match="participation"):
+            plan(attribute(4), participation=wrong)
+
+
+def test_nested_is_recommended_for_values_that_stay_and_once_for_those_that_change() -> None:
+    (stays,) = plan(attribute(4))
+    assert stays.advice[0].startswith('reporting = "nested" gives ±')
+    assert "counts each device once" in stays.advice[0]
+    assert plan(attribute(4), reporting="nested")[0].advice == ()
+    (changes,) = plan(replace(attribute(4), changes=True))
+    assert 'choose reporting = "once"' in changes.warnings[0]
+    assert changes.advice == ()
