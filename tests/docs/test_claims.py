@@ -29,7 +29,7 @@ from collector.results.tables import COLUMNS
 from collector.rounds.publishing import discovery, discovery_topic
 from collector.rounds.results import round_result, summary
 from collector.store.sqlite import SqliteStore
-from protocol_spec import Calibration, Outcome, Result, Topics, as_drawn, calibrate
+from protocol_spec import Calibration, Outcome, Result, Topics, as_drawn, calibrate, choose
 from protocol_spec.topics import CANARY_CAMPAIGN, DEFAULT_NAMESPACE
 from tests.support.campaigns import manifest
 from tests.support.documents import name_of, names_in, read, row_with, rows, section
@@ -49,7 +49,7 @@ def budgets(page: Path, heading: str) -> list[tuple[float, Calibration, list[str
         match = BUDGET.fullmatch(row[0])
         if match:
             eps_inf, eps_1, k = float(match[1]), float(match[2]), int(match[3])
-            noise = as_drawn(calibrate("ALLOMFREE", k=k, eps_inf=eps_inf, eps_1=eps_1))
+            noise = as_drawn(choose(k=k, eps_inf=eps_inf, eps_1=eps_1))
             assert noise.protocol == match[4]
             found.append((eps_inf, noise, row[1:]))
     assert found, f"{name_of(page)} has no budgets below {heading}"
@@ -127,7 +127,7 @@ def test_what_lies_can_do() -> None:
     for _, noise, cells in budgets(SECURITY, "## Lies"):
         bounds = [f"{100 / (n * noise.gap):.2f}" for n in (200, 1000, 5000)]
         assert cells == [f"{noise.gap:.4f}", *bounds]
-    c = as_drawn(calibrate("ALLOMFREE", k=5, eps_inf=2.0, eps_1=0.6))
+    c = as_drawn(choose(k=5, eps_inf=2.0, eps_1=0.6))
     same = r"but (\d+) liars\s+who all name the same value lift it by (\d) points"
     points = re.search(same, read(SECURITY))
     honest = re.search(r"and (\d+) honest devices that hold it by ([\d.]+)\.", read(SECURITY))

@@ -86,6 +86,7 @@ def skewed(k: int) -> tuple[float, ...]:
 CASES = {
     "L-GRR uniform": Case("memoized", "L-GRR", (1 / 5,) * 5, 11),
     "L-GRR skewed": Case("memoized", "L-GRR", skewed(5), 12),
+    "L-SS skewed": Case("memoized", "L-SS", skewed(9), 18),
     "L-OSUE uniform": Case("memoized", "L-OSUE", (1 / 9,) * 9, 13),
     "L-OSUE skewed": Case("memoized", "L-OSUE", skewed(9), 14),
     "once": Case("once", "auto", (0.4, 0.3, 0.2, 0.1), 15),
@@ -252,6 +253,18 @@ COVERAGE = [
 def test_intervals_hold_for_all_values_at_once(k: int, n: int, runs: int, groups: object) -> None:
     made = published(k + n, campaign(k, 4.0, 2.0), groups(n), steep(k), runs)  # type: ignore[operator]
     check_all_at_once(list(made), steep(k), k + n)
+
+
+@pytest.mark.parametrize(("k", "size"), [(5, 1), (12, 2), (41, 5)])
+@pytest.mark.parametrize("groups", [equal, very_unequal])
+def test_intervals_of_sets_hold(k: int, size: int, groups: object) -> None:
+    found = campaign(k, 4.0, 2.0)
+    (channel,) = found.manifest.mechanisms[0].channels
+    assert channel.size == size
+    made = list(published(k, found, groups(1000), steep(k), RUNS))  # type: ignore[operator]
+    check_all_at_once(made, steep(k), k)
+    held = [(np.array(r.low) <= steep(k)) & (steep(k) <= np.array(r.high)) for r in made]
+    assert np.mean(held) > 0.94, f"seed {k}"
 
 
 def test_four_devices_that_outweigh_two_hundred_are_five() -> None:
