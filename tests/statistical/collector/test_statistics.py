@@ -421,7 +421,7 @@ def test_differences_of_groups_and_the_fleet_by_known_sizes_hold(
     made = []
     for cell, n, f in zip(found.cells(0), sizes, shares):
         held = draw.multinomial(n, f, size=runs)
-        counts = respond(draw, channel.unary, held, *chances, np.full((runs, 1), n))
+        counts = respond(draw, channel.size, held, *chances, np.full((runs, 1), n))
         made.append([round_result(found, 0, cell, Tally(n, row), {}) for row in counts])
     apart, whole = shares[0] - shares[1], np.array([0.7, 0.3]) @ shares
     differ = fleet = 0
