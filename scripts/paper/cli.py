@@ -52,8 +52,8 @@ off the unbiased estimates of the text are. "Exact" is our calibration of L-GRR;
 replaces that step with the projection on the simplex, which collectors of this project publish. It
 gains most where many values are rare; on Nursery, whose attributes are nearly uniform, the
 calibration does it all. The counts of Census-Income are those of its test split, scaled to the full
-number of rows, so its frequencies are only close to the paper's. `--json` has every gain with its
-standard deviation and z.
+number of rows, so its frequencies are only close to the paper's. Every printed gain beside ours:
+`allomfree-sim reproduce-paper gains`, with `--json` also its standard deviation and z.
 
 {gains}
 
@@ -68,6 +68,7 @@ about a value that nobody holds.
 
 ## Variance tables
 
+Which printed numbers are truncated or rounded twice: `allomfree-sim reproduce-paper variance`.
 {variance}
 """
 
@@ -81,9 +82,9 @@ def compose(
         runs=comparisons[0].runs,
         seed=seed,
         printed_runs=gains.RUNS,
-        gains="\n".join(gains.as_lines(comparisons, seed)),
+        gains="\n".join(gains.as_lines(comparisons, seed, means=True)),
         figures="\n\n".join(f"![{_FIGURES[name]}]({path.as_posix()})" for path, name in names),
-        variance="\n".join(variance.as_lines(cells)),
+        variance="\n".join([*variance.tables(cells), "", *variance.summary(cells)]),
     )
 
 

@@ -312,14 +312,14 @@ LEGEND: Final = {
 }
 
 
-def as_lines(comparisons: Sequence[Comparison], seed: int) -> list[str]:
-    """The summary, and every printed gain with ours."""
+def as_lines(comparisons: Sequence[Comparison], seed: int, *, means: bool = False) -> list[str]:
+    """The summary, and every printed gain, or only the printed means, with ours."""
     lines = [f"Accuracy gains of ALLOMFREE from {comparisons[0].runs:,} runs, seed {seed}:", ""]
     lines += summary(comparisons)
     for ratio in dict.fromkeys(c.half.ratio for c in comparisons):
         some = [c for c in comparisons if c.half.ratio == ratio]
         rows = [["eps_inf", *(f"{_title(c)} {over}" for c in some for over in REFERENCES)]]
-        for place, name in enumerate(some[0].half.printed):
+        for place, name in list(enumerate(some[0].half.printed))[-1 if means else 0 :]:
             pairs = [(*c.cells, *c.means)[2 * place : 2 * place + 2] for c in some]
             rows.append([name, *(f"{g.printed} ({g.ours:z.1f})" for pair in pairs for g in pair)])
         lines += ["", f"### eps_1 = {ratio} eps_inf: gain printed (and ours), percent", ""]
