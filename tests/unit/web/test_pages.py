@@ -128,9 +128,7 @@ def test_over_time_shows_every_value_and_the_most_frequent_first(site: Site, fue
     begin = facts["interesting"]["value"]
     assert facts["interesting"]["change"] is None, "ten reports show no change"
     text = words(page)
-    assert (
-        f"The most frequent value is {begin}" in text
-    )
+    assert f"The most frequent value is {begin}" in text
     assert f"Numbers for “{begin}”" in text
     assert facts["pooled"]["sentence"] in text
     share = {row["value"]: row["projected"] for row in facts["pooled"]["histogram"]}
