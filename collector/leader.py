@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from collector.health import SHOWN, Status, Waiting
@@ -49,6 +50,7 @@ class Options:
     name: str = ""  # of this worker's machine, for the others
     namespace: str = DEFAULT_NAMESPACE
     home_assistant: str | None = None  # prefix of its discovery topics
+    clock_dir: Path | None = None  # where the farthest time of the clock is kept
     clock: Clock = SYSTEM_CLOCK
     timing: Timing = DEFAULT_TIMING
     emit: Callable[[Campaign, Result], None] = lambda _campaign, _result: None  # sealed results

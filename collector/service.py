@@ -36,6 +36,7 @@ from collector.store import Store
 from collector.timing import (
     DEFAULT_TIMING,
     LOCAL_BROKER_TIMING,
+    ClockMemory,
     ClockWatch,
     StoreTime,
     Timing,
@@ -64,7 +65,7 @@ class Service:
         self._alone = links.alone
         self._time = StoreTime(options.clock, timing, shared=not links.alone)
         self._clock = clock = self._time.clock()
-        watch = ClockWatch(clock, timing)
+        watch = ClockWatch(clock, timing, ClockMemory(options.clock_dir))
         known = OpenCampaigns({}, frozenset(), key, options.namespace)
         self._campaigns = CampaignCache(store, known)
         self._ingest = Ingest(
@@ -297,6 +298,7 @@ def service_for(
         name=socket.gethostname(),
         namespace=settings.namespace,
         home_assistant=settings.home_assistant or None,
+        clock_dir=settings.data_dir,
     )
     return Service(store, key, _links(settings, store, options, embedded), options)
 

@@ -7,22 +7,26 @@ clock, or arrive after their round was sealed; the kernel says that nothing sync
 are reported, and a jump ahead that nothing confirms delays sealing, at most by the manifest's
 `rounds.drain`. Nothing else follows from them.
 
-A clock that was set back and is right again has also jumped ahead. That is no reason to doubt it,
-as long as the collector ran meanwhile. While the clock is set back, reports are not refused for
-rounds that had begun already.
+A clock that was set back and is right again has also jumped ahead. That is no reason to doubt it:
+how far the clock was ahead of the boot-time clock is kept in a file until the next boot, because
+the collector may have been restarted in between. While the clock is set back, reports are not
+refused for rounds that had begun already: no device would send them again.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from collector.health import Status
-from protocol_spec.programs.system import synchronised
+from protocol_spec.programs.system import overwrite, synchronised, this_boot
 
 log = logging.getLogger("allomfree.collector")
 
@@ -125,16 +129,47 @@ class StoreTime:
 
 FEW: Final = 3
 SHARE: Final = 0.05
+FILE: Final = "clock-offset"
+_FILE_BYTES: Final = 256
+
+
+class ClockMemory:
+    """The farthest that the clock was ahead of the boot-time one, since the machine booted."""
+
+    def __init__(self, directory: Path | None = None, boot: Callable[[], str] = this_boot) -> None:
+        self._path = None if directory is None else directory / FILE
+        self._boot = boot()
+        self._written = -math.inf
+
+    def read(self) -> float | None:
+        """What is known; None if nothing was written since the last boot."""
+        if self._path is None or not self._boot:
+            return None
+        try:
+            record = json.loads(self._path.read_bytes())
+            return float(record["offset"]) if record["boot"] == self._boot else None
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return None
+
+    def write(self, offset: float) -> None:
+        """Keep it, to the second. If the disk refuses, only the next start knows less."""
+        if self._path is not None and offset >= self._written + 1.0:
+            self._written = offset
+            record = json.dumps({"boot": self._boot, "offset": offset}).encode()
+            with suppress(OSError):
+                overwrite(self._path, record.ljust(_FILE_BYTES))
 
 
 class ClockWatch:
     """Compares the time of day with a clock that nobody can set (F8)."""
 
-    def __init__(self, clock: Clock, timing: Timing) -> None:
+    def __init__(self, clock: Clock, timing: Timing, memory: ClockMemory | None = None) -> None:
         self._clock = clock
         self._timing = timing
+        self._memory = memory or ClockMemory()
         self._offset = clock.now() - clock.boottime()
-        self._farthest = self._offset  # that was believed
+        self._farthest = max(self._offset, self._memory.read() or self._offset)  # and believed
+        self._memory.write(self._farthest)
         self._skipped: tuple[float, float] | None = None  # the moments that were jumped over
 
     def tick(self) -> None:
@@ -150,7 +185,9 @@ class ClockWatch:
             log.warning("the clock was set ahead by %.0f s while the collector ran", ahead)
         if self._skipped is None or self._clock.confirmed():
             self._skipped = None
-            self._farthest = max(self._farthest, offset)
+            if offset > self._farthest:
+                self._farthest = offset
+                self._memory.write(offset)
 
     def latest(self) -> float:
         """The time of day, or what it would be if the clock had not been set back."""

@@ -4,12 +4,13 @@ nothing is noticed, and restarted if it is ours (F4)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from collector.health import Status
 from collector.links import BrokerWatch
-from collector.timing import Clock, ClockWatch, Timing
+from collector.timing import FILE, Clock, ClockMemory, ClockWatch, Timing
 from protocol_spec.programs.memory_broker import MemoryBroker, MemoryLink
 from tests.support.collector import ManualTime
 
@@ -104,6 +105,36 @@ def test_a_clock_that_is_right_again_is_believed(
     assert not watch.doubts(right)
     assert watch.doubts(right + 50.0), "only what is farther than it ever was"
     assert "set ahead by 100 s" in watch.hint(Status())
+
+
+@pytest.mark.parametrize(("boot", "doubted"), [("first", False), ("second", True), ("", True)])
+def test_a_restart_while_the_clock_was_set_back(
+    clocks: TwoClocks, tmp_path: Path, boot: str, doubted: bool
+) -> None:
+    """What was known holds until the machine is started anew."""
+
+    def begin(boot: str) -> ClockWatch:
+        memory = ClockMemory(tmp_path, lambda: boot)
+        return ClockWatch(replace(clocks.clock(), confirmed=lambda: False), Timing(), memory)
+
+    begin("first").tick()
+    clocks.now -= 3600.0
+    watch = begin(boot)
+    before = clocks.now
+    watch.tick()
+    clocks.now += 3600.0
+    watch.tick()
+    assert watch.doubts(before + 1.0) == doubted
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"boot": "b", "offset": 1' + b"0" * 400 + b"}", b"[" * 9999]
+)
+def test_a_file_that_says_nothing_is_no_trouble(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    assert ClockMemory(tmp_path, lambda: "b").read() is None
+    ClockMemory(tmp_path / "gone", lambda: "b").write(1.0)
 
 
 @pytest.mark.parametrize(("confirmed", "doubted"), [(True, False), (False, True), (None, True)])
