@@ -512,9 +512,11 @@ def mechanism_advice(case: Case) -> Iterator[str]:
     dearer = costs > case.mechanism.lifetime_epsilon or width >= case.width(rounds)
     if case.attribute.changes or other is case or dearer:
         return
+    gain, now = points(width), points(case.width(rounds))
+    precise = "is as precise" if gain == now else f"gives ±{gain} instead of ±{now}"
     yield (
-        f'reporting = "{better}" gives ±{points(width)} with {rounds:,} rounds together instead of '
-        f"±{points(case.width(rounds))}, and counts each device once, however often it reports"
+        f'reporting = "{better}" {precise} with {rounds:,} rounds together, and counts each device '
+        "once, however often it reports"
     )
 
 

@@ -222,8 +222,7 @@ class CollectorSite:
 
     def faults(self) -> list[Fault]:
         """The embedded broker ends with the collector: both are one target. A collector whose clock
-        is ahead seals early, which is documented and not repaired: so it goes back only, and not
-        while the collector is started, which would believe it."""
+        is ahead seals early, which is documented and not repaired: so it goes back only."""
         agents, odd = self.agents
         memory_only = self.kind == "mosquitto"
         pause = partial(self._signal_broker, signal.SIGSTOP, must=True)
@@ -255,7 +254,7 @@ class CollectorSite:
             ("agents: ten years back", odd.control, -DECADE),
         ):
             wrong, right = (partial(self._set_clock, control, by) for by in (seconds, 0.0))
-            target = "odd" if control is odd.control else "collector"
+            target = "odd" if control is odd.control else "collector's clock"
             found.append(Fault(name, target, wrong, right))
         networks = {"devices": self.devices, "collector's connection": self.link}
         for name, proxy in networks.items():

@@ -102,7 +102,7 @@ def test_another_value_over_time(browser: Browser, served: Sample) -> None:
     assert len(shown) == SEALED
     assert f": {share} (" in shown[-1]
     assert browser.run(SAME)
-    assert browser.driver.current_url.endswith("?value=wood")
+    assert browser.driver.current_url.endswith("?value=wood&fit=line")
     browser.parts("#panels a")[0].click()
     browser.until(lambda: browser.text("#table-title") == f"Numbers for “{pooled[0]['value']}”")
 

@@ -266,7 +266,7 @@ def test_what_uneven_participation_does_to_a_share() -> None:
 
 def test_nested_is_recommended_for_values_that_stay_and_once_for_those_that_change() -> None:
     (stays,) = plan(attribute(4))
-    assert stays.advice[0].startswith('reporting = "nested" gives ±')
+    assert stays.advice[0].startswith('reporting = "nested" is as precise with 365 rounds')
     assert "counts each device once" in stays.advice[0]
     assert plan(attribute(4), reporting="nested")[0].advice == ()
     (changes,) = plan(replace(attribute(4), changes=True))

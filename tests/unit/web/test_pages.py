@@ -22,7 +22,7 @@ from collector.records import Campaign
 from collector.results.facts import read_truth, write_truth
 from collector.results.tables import COLUMNS
 from collector.results.words import bias_text
-from collector.web import app, live, server
+from collector.web import app, server
 from collector.web.live import LIMITS, Limits
 from collector.web.process import FILE, VARIABLE
 from protocol_spec import report_odds
@@ -90,7 +90,7 @@ def test_a_campaign_shows_who_asks_what_it_costs_and_how_rounds_went(
             f"says “{attribute.values[0]}” with probability {100 * odds.if_true:.3g} % if that is "
             f"the device's true answer, and {100 * odds.if_false:.3g} % if it is not" in text
         )
-    assert "variance of one answer: L-GRR" in text
+    assert "over all values: L-" in text
     assert "named in the manifest" in text
     rows = dict(re.findall(r'<tr data-round="(\d)">(.*?)</tr>', page, re.DOTALL))
     assert rows.keys() == {"0", "1", "2"}
@@ -517,7 +517,7 @@ TEXT = " ".join((ROOT / "docs" / "page.md").read_text(encoding="utf-8").split())
 
 
 def test_every_parameter_and_address_is_documented(tmp_path: Path) -> None:
-    (listed,) = re.findall(r"Parameters: (.*?)An answer", TEXT)
+    (listed,) = re.findall(r"Parameters: (.*?)All readers", TEXT)
     assert set(app.PARAMETERS) == set(re.findall(r"`([a-z_0-9]+)`", listed))
     for route in app.Pages(tmp_path).application().routes:
         assert isinstance(route, Route)
@@ -531,7 +531,6 @@ def test_every_limit_is_documented() -> None:
     assert f"from 1 to {app.MOST_SHOWN} rounds to show ({app.SHOWN})" in TEXT
     assert f"longer than {server.LONGEST_ADDRESS} characters with 414" in TEXT
     assert f"at most {LIMITS.rows:,} rows" in TEXT
-    assert f"At most {live.MOST_BYTES >> 20} MiB of answers are kept" in TEXT
     assert f"At most {LIMITS.readers} readers get live events" in TEXT
     assert f"`{VARIABLE}`" in TEXT
     assert f"`{FILE}` in the data directory, mode 0600" in TEXT
