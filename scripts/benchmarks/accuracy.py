@@ -288,8 +288,8 @@ def constant_errors(budget: Budget, runs: int) -> Iterator[Measurement]:
                 everyone = rng.binomial(everyone, window / DAYS)
             raw = raw_estimates(name, rng, everyone, budget, window)
             error = 100 * float(np.sqrt(np.mean((raw - START) ** 2)))
-            what = f"constant, {name}, {window}-day error"
-            yield Measurement(what, error, "points", of=str(budget))
+            of = f"{budget}, {window} day{'s' * (window > 1)}"
+            yield Measurement(f"constant, {name}", error, "points", of=of)
 
 
 def changing(bench: Bench, runs: int, drawn: Plotted) -> list[Measurement]:
@@ -303,8 +303,8 @@ def changing(bench: Bench, runs: int, drawn: Plotted) -> list[Measurement]:
                 drawn.changing[budget][design][window] = 100 * error
                 known = not math.isnan(coverage)
                 note = f"coverage of 95 % intervals: {100 * coverage:.0f} %" if known else ""
-                what = f"changing, {design}, {window}-day error"
-                rows.append(Measurement(what, 100 * error, "points", note=note, of=str(budget)))
+                what, of = f"changing, {design}", f"{budget}, {window} day{'s' * (window > 1)}"
+                rows.append(Measurement(what, 100 * error, "points", note=note, of=of))
         progress(f"{PEER}'s LOLOHA, {budget}")
         for best in (False, True):
             rows += _loloha_rows(bench, runs, budget, best, drawn)

@@ -42,18 +42,15 @@ gains are averages over {printed_runs} random runs, so they are compared in stan
 ## Gains
 
 In one run the n devices of a data set are split into d groups of equal size, and each group reports
-one attribute once. MSE_avg is the mean over the attributes of the mean squared error over their
-values. A gain is 1 - MSE_avg of ALLOMFREE / MSE_avg of L-SUE or L-OUE, both averaged over the runs.
-Reports are drawn as counts, with exactly the distribution that simulating every device would give.
+one attribute once. A gain is 1 - MSE_avg of ALLOMFREE / MSE_avg of L-SUE or L-OUE, averaged over
+the runs. Reports are drawn as counts, with exactly the distribution of simulated devices.
 
 The printed gains need a step that is in the authors' code and not in the paper's text: negative
-estimates are set to 0, and the rest are divided by their sum. The column "text only" shows how far
-off the unbiased estimates of the text are. "Exact" is our calibration of L-GRR; "both" also
-replaces that step with the projection on the simplex, which collectors of this project publish. It
-gains most where many values are rare; on Nursery, whose attributes are nearly uniform, the
-calibration does it all. The counts of Census-Income are those of its test split, scaled to the full
-number of rows, so its frequencies are only close to the paper's. Every printed gain beside ours:
-`allomfree-sim reproduce-paper gains`, with `--json` also its standard deviation and z.
+estimates are set to 0, and the rest are divided by their sum. "Exact" is our calibration of L-GRR;
+"both" also replaces that step with the projection on the simplex, which collectors of this project
+publish. It gains most where many values are rare. The counts of Census-Income are those of its test
+split, scaled to the full number of rows, so its frequencies are only close to the paper's. Every
+printed gain beside ours: `allomfree-sim reproduce-paper gains`, with `--json` also its z.
 
 {gains}
 
@@ -68,7 +65,9 @@ about a value that nobody holds.
 
 ## Variance tables
 
-Which printed numbers are truncated or rounded twice: `allomfree-sim reproduce-paper variance`.
+Every cell, and which printed numbers are truncated or rounded twice:
+`allomfree-sim reproduce-paper variance`.
+
 {variance}
 """
 
@@ -84,7 +83,7 @@ def compose(
         printed_runs=gains.RUNS,
         gains="\n".join(gains.as_lines(comparisons, seed, means=True)),
         figures="\n\n".join(f"![{_FIGURES[name]}]({path.as_posix()})" for path, name in names),
-        variance="\n".join([*variance.tables(cells), "", *variance.summary(cells)]),
+        variance="\n".join(variance.summary(cells)),
     )
 
 

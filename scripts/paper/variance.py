@@ -170,21 +170,18 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def as_lines(cells: Sequence[Cell]) -> list[str]:
     """In Markdown: the paper's tables, what is not rounded, and the sums."""
-    lines = [*tables(cells), "", "### Printed numbers that are not the rounded ones", ""]
+    lines = LEGEND.splitlines()
+    for name, group in groupby(cells, key=lambda cell: cell.printed.table):
+        lines += ["", f"### {name} protocols", "", *table(_rows(list(group)))]
     exceptions = [["protocol", "eps_inf", "eps_1", "printed", "computed", "verdict"]]
     exceptions += [
         [c.printed.column, *map(str, c.printed.budget), c.printed.text, f"{c.paper:.6f}", c.verdict]
         for c in cells
         if c.verdict is not Verdict.EQUAL
     ]
-    return [*lines, *table(exceptions), "", "### Summary", "", *summary(cells)]
-
-
-def tables(cells: Sequence[Cell]) -> list[str]:
-    lines = LEGEND.splitlines()
-    for name, group in groupby(cells, key=lambda cell: cell.printed.table):
-        lines += ["", f"### {name} protocols", "", *table(_rows(list(group)))]
-    return lines
+    lines += ["", "### Printed numbers that are not the rounded ones", ""]
+    lines += table(exceptions)
+    return [*lines, "", "### Summary", "", *summary(cells)]
 
 
 def _rows(cells: Sequence[Cell]) -> list[list[str]]:
