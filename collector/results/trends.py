@@ -114,7 +114,7 @@ def trend_facts(
         facts["trends"].append(row)
     first_only = mechanism.rules.answers_first_value_only and mechanism.memos == 1
     warnings = [_WHO] if first_only else []
-    return {**facts, "sentence": _summary(facts["trends"]), "warnings": warnings}
+    return {**facts, "sentence": _summary(facts["trends"], share), "warnings": warnings}
 
 
 _CHANGE: Final = ("change", "low", "high", "low_all", "high_all")
@@ -162,8 +162,9 @@ def trend_sentence(row: Facts, every: str = "") -> str:
     return text[0].upper() + text[1:]
 
 
-def _summary(trends: Sequence[Facts]) -> str:
-    """The mean's sentence where it says something, else that of the value that changed most."""
+def _summary(trends: Sequence[Facts], possible: float) -> str:
+    """The mean's sentence where it says something, else that of the value that changed most.
+    No share can change by more than `possible`."""
     first, values = trends[0], [row for row in trends if row["unit"] is None]
     if first not in values and not first["low"] <= 0.0 <= first["high"]:
         return str(first["sentence"])
@@ -172,6 +173,11 @@ def _summary(trends: Sequence[Facts]) -> str:
         return trend_sentence(max(shown, key=lambda row: abs(row["change"])), "_all")
     widest = max(values, key=lambda row: max(-row["low_all"], row["high_all"]))
     when = widest["per"] or "in this time"
+    if max(-widest["low_all"], widest["high_all"]) >= possible:
+        return (
+            "No change can be shown, and none is ruled out: intervals are as wide as shares can "
+            "change (95 % confidence, all values at once)."
+        )
     return (
         f"No change can be shown: no share changed by more than {_most(widest, '_all')} {when} "
         "(95 % confidence, all values at once)."

@@ -19,24 +19,26 @@ from tests.support.pages import FUEL, ROOM, expected_tally, rooms
 N = 4000
 
 
-def course(shares: Sequence[float], reporting: str = "once") -> tuple[Campaign, list[Result]]:
+def course(
+    shares: Sequence[float], reporting: str = "once", n: int = N
+) -> tuple[Campaign, list[Result]]:
     """As many reports as are expected on average: of gas this share, of the others equal ones."""
     made = rooms(reporting)
     campaign = Campaign(1, made, made.created, None)
     results = []
     for number, share in enumerate(shares):
-        tally = expected_tally(made.mechanisms[FUEL], N, (share, *[(1 - share) / 4] * 4))
+        tally = expected_tally(made.mechanisms[FUEL], n, (share, *[(1 - share) / 4] * 4))
         if reporting == "once":
             rounds = RoundSum(number, number, 1, tally)
-            results.append(window_result(campaign, FUEL, rounds, ([1], [N]), {}))
+            results.append(window_result(campaign, FUEL, rounds, ([1], [n]), {}))
         else:
-            heard = (N, N) if number else (0, 0)
+            heard = (n, n) if number else (0, 0)
             results.append(round_result(campaign, number, FUEL, tally, {}, heard))
     return campaign, results
 
 
-def trend(shares: Sequence[float], fit: str = "line", reporting: str = "once") -> Facts:
-    campaign, results = course(shares, reporting)
+def trend(shares: Sequence[float], fit: str = "line", reporting: str = "once", n: int = N) -> Facts:
+    campaign, results = course(shares, reporting, n)
     return trend_facts(campaign, FUEL, results, fit, ["gas"])
 
 
@@ -71,6 +73,11 @@ def test_nothing_is_said_that_is_not_shown() -> None:
     row = gas(facts)
     assert row["low"] < 0.0 < row["high"]
     assert row["sentence"].startswith("No change of “gas” can be shown: it changed by between −")
+
+
+def test_an_error_as_large_as_any_change_is_no_limit() -> None:
+    facts = trend([0.5] * 7, "smooth", n=60)
+    assert facts["sentence"].startswith("No change can be shown, and none is ruled out"), facts
 
 
 def test_a_wave_and_what_a_line_does_not_describe() -> None:
