@@ -494,7 +494,7 @@ def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) ->
         name = "95 % band of the fit, all moments at once"
         made.append(Curve("trend", middles, "fit", band, "trend-band", name))
     if drawn.true is not None:
-        made.append(level("true", drawn.true, "simulated truth"))
+        made.append(level("true", drawn.true, "simulated truth, average"))
     return made
 
 

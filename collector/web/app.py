@@ -297,6 +297,8 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, file_format: s
         row=row,
         fit=fit,
         fits=_fits(found, fit),
+        last=last,
+        lasts=sorted({SHOWN, MOST_SHOWN, last}),
         manifest=found.manifest,
         campaign=found.name,
     )

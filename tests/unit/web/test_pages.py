@@ -245,6 +245,8 @@ def test_the_address_limits_the_rounds_and_so_does_the_page(
     assert facts_at(site, f"{fuel}.json?until=999")["rounds"][-1]["round"] == 1
     assert site.get(f"{fuel}?until=yesterday").status == 400
     assert 'id="cut"' not in site.get(f"{fuel}?last=2").text
+    more = '<option value="1000">the latest 1,000</option>'
+    assert [more in site.get(f"{fuel}?last={n}").text for n in (1, 2)] == [True, False]
     with serving(data, limits=Limits(rows=7)) as small:  # four values: one round
         shown = facts_at(small, f"{fuel}.json?last=1000")
         assert ([r["round"] for r in shown["rounds"]], shown["cut"]) == ([1], True)
