@@ -38,6 +38,7 @@ from collector.results.words import (
     decimals,
     difference_lines,
     heading,
+    in_percent,
     lies_text,
     number,
     numbers_lines,
@@ -318,13 +319,13 @@ def _comparison_text(facts: Facts, found: Facts) -> str:
     if found["difference"] is None:
         return "\n".join([*lines, f"  {facts['sentence']}"])
     ends = ((found["low"], found["high"]), (found["low_all"], found["high_all"]))
-    named, every = (f"{100 * (low or 0.0):.1f} … {100 * (high or 0.0):.1f}" for low, high in ends)
+    named, every = (" … ".join(in_percent(end or 0.0) for end in pair) for pair in ends)
     picked = answer_text(found, every_pair=True)
     return "\n".join(
         [
             *lines,
             f"  is {found['a']} above {found['b']}? {answer_text(found)}",
-            f"  difference {100 * found['difference']:.1f} points, 95 % interval {named}",
+            f"  difference {in_percent(found['difference'])} points, 95 % interval {named}",
             f"  if you picked the two by their bars: {picked} ({every})",
         ]
     )

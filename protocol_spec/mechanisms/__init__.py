@@ -48,7 +48,7 @@ def _load_outside(place: str) -> None:
             found.loader.exec_module(module)  # type: ignore[union-attr]
         made = module.MECHANISM
         MECHANISMS[made.reporting] = made
-    except (ImportError, OSError, AttributeError) as error:
+    except (ImportError, OSError, AttributeError, SyntaxError) as error:
         sys.exit(f"error: {OUTSIDE}: {place} has no mechanism: {error}. Nothing was done")
 
 

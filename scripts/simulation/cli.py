@@ -51,6 +51,10 @@ class Asked:
                 f"--rounds {self.rounds}: the manifest has {manifest.rounds.count} rounds"
             )
         self.people = population.populate(manifest, self.words, given["devices"], self.seed)
+        if any(number > self.people.devices for _, number, _ in self.behaviour.dishonest):
+            raise SimulationError(
+                f"--dishonest: more than the fleet's {self.people.devices:,} devices"
+            )
         drift = given.get("drift", ())
         if drift and not self.behaviour.changes:
             raise SimulationError(
@@ -87,13 +91,14 @@ def _run(
     given: dict[str, Any], depth: str, simulate: Callable[[Asked, Population, Progress], Simulated]
 ) -> None:
     def run() -> None:
-        runs.check(given["figure"], given["store"])
+        runs.check(*(given[name] for name in ("figure", "store", "output", "file_format")))
         asked = Asked(given)
         devices = asked.people.devices
-        what, each = ("reports", devices)
+        each = asked.manifest.rounds.each or asked.rounds  # with `once` a device answers no more
+        what, most = "reports", devices * min(each, asked.rounds)
         if depth == "statistics":
-            what, each = ("rounds", len(asked.manifest.attributes))
-        with runs.progress_bar(what, each * asked.rounds) as progress:
+            what, most = "rounds", len(asked.manifest.attributes) * asked.rounds
+        with runs.progress_bar(what, most) as progress:
             began = time.perf_counter()
             made = simulate(asked, asked.people, progress)
             seconds = time.perf_counter() - began

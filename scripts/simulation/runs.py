@@ -113,8 +113,18 @@ def rms(numbers: Sequence[float]) -> float:
 # --- shown ---------------------------------------------------------------------------------------
 
 
-def check(figure: Path | None, store: Path | None) -> None:
+_ENDINGS: Final = {"": "csv", ".csv": "csv", ".json": "json", ".ndjson": "ndjson"}
+
+
+def check(
+    figure: Path | None, store: Path | None, output: Path | None, file_format: str | None
+) -> None:
     """Reject before the run what would fail after it."""
+    if output is not None and file_format is None and output.suffix not in _ENDINGS:
+        raise SimulationError(
+            f"--output {output}: the name must end in .csv, .json or .ndjson, unless --format says "
+            "what it is; nothing was simulated"
+        )
     if figure is not None and figure.suffix not in (".svg", ".png"):
         raise SimulationError(f"--figure {figure}: the name must end in .svg or .png")
     if store is not None and (store / FACTS).exists():
@@ -133,9 +143,8 @@ def show(
     if store is not None:
         run.save(store)
     if output is not None:
-        named = output.suffix.removeprefix(".")
-        known = named if named in ("json", "ndjson") else "csv"
-        _write(output, write_rows(run.rows, TRUTH_COLUMNS, file_format or known).encode())
+        named = file_format or _ENDINGS[output.suffix]
+        _write(output, write_rows(run.rows, TRUTH_COLUMNS, named).encode())
     if figure is not None:
         _write(figure, draw(run.rows, figure, run.title))
     rows_wanted = file_format is not None and output is None
@@ -183,10 +192,11 @@ def summary(run: Run) -> str:
 def _verdict(rows: Sequence[Row]) -> str:
     bars, raw = ([row[name] - row["truth"] for row in rows] for name in ("projected", "raw"))
     inside = sum(row["low_all"] <= row["truth"] <= row["high_all"] for row in rows)
-    furthest = max((abs(row["z"]) for row in rows if row["z"] is not None), default=0.0)
+    known = [abs(row["z"]) for row in rows if row["z"] is not None]
+    furthest = f", largest |z| {max(known):.1f}" if known else ""
     return (
-        f"off by {100 * rms(bars):.2f} points (root mean square; raw {100 * rms(raw):.2f}, largest "
-        f"|z| {furthest:.1f}); {inside} of {len(rows)} intervals hold the truth"
+        f"off by {100 * rms(bars):.2f} points (root mean square; raw {100 * rms(raw):.2f}"
+        f"{furthest}); {inside} of {len(rows)} intervals hold the truth"
     )
 
 

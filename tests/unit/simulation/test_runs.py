@@ -179,6 +179,25 @@ def test_every_behaviour_can_be_asked_for(toml: str, tmp_path: Path) -> None:
     assert (again.exit_code, "already holds a run" in again.stderr) == (2, True)
 
 
+def test_what_cannot_be_done_is_said_before_it_is_tried(toml: str, tmp_path: Path) -> None:
+    words = ("reports", toml, "--devices", "900")
+    for option, word in (("--output", str(tmp_path / "x.xls")), ("--dishonest", "901:h3")):
+        done = call(*words, option, word)
+        assert (done.exit_code, done.stderr.startswith(f"error: {option}")) == (2, True)
+    assert not list(tmp_path.glob("x.*"))
+
+
+def test_no_score_is_shown_where_a_collector_keeps_no_counts(tmp_path: Path) -> None:
+    once = tmp_path / "once.toml"
+    once.write_text(manifest_text(first=FIRST, count=2, reporting="once", attributes=FUEL))
+    words = ("reports", once, "--devices", "4000", "--rounds", "2")
+    assert "largest |z|" in call(*words).stdout
+    done = call(*words, "--into", tmp_path / "data")
+    assert done.exit_code == 0, done.stderr
+    assert "intervals hold the truth" in done.stdout
+    assert "|z|" not in done.stdout
+
+
 @pytest.mark.slow
 def test_a_figure_is_drawn_and_the_same_each_time(toml: str, tmp_path: Path) -> None:
     pictures = []
@@ -233,6 +252,9 @@ def test_a_mechanism_outside_of_the_repository_is_simulated_planned_and_measured
     assert "none of memoized, once" in outside("scripts/benchmark.py", "mechanism", "--name", "x")
     nothing = outside(simulator, "--help", place="nowhere.py")
     assert nothing.startswith("error: ALLOMFREE_MECHANISMS: nowhere.py has no mechanism")
+    (tmp_path / "broken.py").write_text("x =\n")
+    broken = outside(simulator, "--help", place=str(tmp_path / "broken.py"))
+    assert "invalid syntax (broken.py, line 1)" in broken
 
 
 def test_a_manifest_for_a_data_set_is_ready_to_use(tmp_path: Path) -> None:
