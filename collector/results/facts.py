@@ -253,6 +253,9 @@ def _by_name(outcomes: Mapping[Outcome, int]) -> dict[str, int]:
 # --- one result ---------------------------------------------------------------------------------
 
 
+FROM_RESULT: Final = ("min_reports", "confidence", "reporting", "heard", "returned")
+
+
 def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) -> Facts:
     """One histogram with everything needed to read it: what `estimate --json` prints.
 
@@ -265,7 +268,7 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
     return {
         "sentence": headline(campaign.manifest, result, final=final),
         **of_result(campaign, result),
-        **{name: getattr(result, name) for name in ("min_reports", "confidence", "reporting")},
+        **{name: getattr(result, name) for name in FROM_RESULT},
         "digest": result.digest.hex(),
         "device_bound": None if result.withheld else result.device_bound,
         "trial": is_trial(campaign.manifest),

@@ -143,15 +143,25 @@ def rounds_line(facts: Facts) -> str:
     return f"{rounds_label(facts)}, {reports}, {facts['protocol']}{mechanism}"
 
 
+def response_text(facts: Facts) -> str:
+    """How many of the devices heard before reported again, and what the others could hide; empty
+    where a device answers only when it is its turn, and in a first round."""
+    heard, returned, silence = facts["heard"], facts["returned"], facts["silence"]
+    if not heard or MECHANISMS[facts["reporting"]].rules.draws_rounds:
+        return ""
+    if silence is None or facts["round"] is None:
+        return f"{returned:,} of {heard:,} devices heard before reported in the last round"
+    return (
+        f"{returned:,} of {heard:,} devices heard before reported again; the others could move a "
+        f"bar by {in_percent(silence['shift'])} points at most"
+    )
+
+
 def heading(facts: Facts) -> list[str]:
     """The question, its result in a sentence, and what that is made from."""
-    warnings = (f"  careful: {warning}" for warning in facts["warnings"])
-    return [
-        question_line(facts),
-        f"  {facts['sentence']}",
-        f"  {rounds_line(facts)}",
-        *warnings,
-    ]
+    lines = (facts["sentence"], rounds_line(facts), response_text(facts))
+    warnings = (f"careful: {warning}" for warning in facts["warnings"])
+    return [question_line(facts), *(f"  {line}" for line in (*lines, *warnings) if line)]
 
 
 def difference_lines(facts: Facts) -> list[str]:

@@ -117,6 +117,7 @@ def _environment() -> Environment:
         "estimate": words.estimate_of,
         "ends": words.ends_of,
         "bias": words.bias_text,
+        "response": words.response_text,
         "quantile": lambda q: words.estimated(q["value"], q["low"], q["high"], ""),
     }
     made.filters |= filters

@@ -18,6 +18,7 @@ import protocol_spec
 from collector.data_dir import DeviceKey
 from collector.records import Campaign, Tally
 from collector.results.facts import result_facts
+from collector.results.words import response_text
 from collector.rounds.publishing import discovery, discovery_topic
 from collector.rounds.results import (
     CONFIDENCE,
@@ -476,6 +477,10 @@ def test_silence_is_stated_where_it_can_hide_something(campaign: Campaign) -> No
     assert facts["silence"]["low"] == pytest.approx([0.375 * low for low in made.low])
     assert facts["silence"]["high"] == pytest.approx([0.375 * high + 0.625 for high in made.high])
     assert [w for w in facts["warnings"] if "5,000 of 8,000 devices did not report again" in w]
+    assert response_text(facts) == (
+        "3,000 of 8,000 devices heard before reported again; the others could move a bar by 62.5 "
+        "points at most"
+    )
     pooled = replace(made, round=None, uneven=0.25)
     facts = result_facts(campaign, pooled, 0)
     assert facts["silence"]["low"] == pytest.approx([max(0.0, low - 0.25) for low in made.low])
