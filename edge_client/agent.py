@@ -99,7 +99,7 @@ class Wait(StrEnum):
     OVER = "all rounds are over"
     CLOCK_DOUBTED = "all rounds are over, by a clock that is not synchronised"
     CLOCK_ASKED = "the clock is not synchronised; waiting briefly for the collector's state"
-    CLOCK_DISPUTED = "the collector is not that far by its clock; waiting for the right time"
+    CLOCK_DISPUTED = "by the collector's clock the round has not begun; waiting for the right time"
     DRAWN = "this round's report is drawn; waiting for the next round"
     CLOCK_BEHIND = "the clock is behind the last round drawn; waiting until it has caught up"
     CLOCK_AHEAD = "the clock ran ahead; waiting until a full period has really passed"

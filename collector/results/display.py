@@ -80,7 +80,7 @@ def withheld_sentence(result: Result) -> str:
     if round(n_eff) != devices:
         return (
             f"Not enough devices for a result: {n:,} reports of {devices:,} devices are as precise "
-            f"as {n_eff:,.1f} equally active devices, of {needed:,} needed."
+            f"as {n_eff:,.1f} equally active devices; {needed:,} are needed."
         )
     what, count = ("reports", n) if devices == n else ("devices", devices)
     return f"Not enough {what} for a result: {count:,} of {needed:,}."
@@ -112,8 +112,10 @@ def _related(asked: Attribute, found: Relation) -> str:
     names, one_in = " and ".join(part.name for part in asked.cross), 1.0 / found.false_alarms
     if not found.shown:
         return f"No relation between {names} can be shown."
-    chance = f"a chance of less than 1 in {one_in:.0f} if they were not"
-    return f"{names[0].upper()}{names[1:]} are related ({chance})."
+    return (
+        f"{names[0].upper()}{names[1:]} are related: if they were not, a table like this would "
+        f"have a chance of less than 1 in {one_in:.0f}."
+    )
 
 
 def _ranked(manifest: Manifest, asked: Attribute, result: Result) -> str:

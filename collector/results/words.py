@@ -181,10 +181,10 @@ def difference_lines(facts: Facts) -> list[str]:
 
 def lies_text(lies: Facts) -> str:
     """What lies can do to a result."""
-    shift, most = 100 * lies["shift"], 100 * lies["share_for_error"]
+    shift, most, error = (100 * lies[name] for name in ("shift", "share_for_error", "error"))
     return (
         f"if {100 * lies['share']:g} % of the devices lied together, a bar could be off by "
-        f"{number(shift, 1)} points; for {100 * lies['error']:g} points at most, no "
+        f"{number(shift, 1)} points; to stay within {error:g} point{'s' * (error != 1)}, no "
         f"more than {most:.2g} % may lie"
     )
 

@@ -75,7 +75,10 @@ def test_margins_agree_with_the_table_and_nothing_is_outside_0_to_100(result: An
 
 def test_the_sentence_says_whether_they_are_related(result: Any, data: Path) -> None:
     assert (result["pair"]["related"], result["pair"]["p_value"]) == (True, 0.001)
-    related = "Fuel and heat are related (a chance of less than 1 in 100 if they were not)."
+    related = (
+        "Fuel and heat are related: if they were not, a table like this would have a chance of "
+        "less than 1 in 100."
+    )
     assert result["sentence"] == related
     text = printed("estimate", "--data-dir", data)
     assert related in text

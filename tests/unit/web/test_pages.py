@@ -465,7 +465,10 @@ def test_what_honest_devices_hardly_send_is_marked_everywhere(own: Own, cli: Cli
     assert (lies["share"], lies["shift"]) == (0.01, lie_shift(channels, 0.01))
     assert lies["share_for_error"] == share_for_shift(channels, lies["error"])
     assert f"If 1 % of the devices lied together ±{100 * lies['shift']:.1f} points" in page
-    assert f"a bar could be off by {100 * lies['shift']:.1f} points; for 5 points" in printed
+    assert (
+        f"a bar could be off by {100 * lies['shift']:.1f} points; to stay within 5 points"
+        in printed
+    )
 
 
 def test_too_few_reports_are_a_sentence_and_no_number_of_a_histogram(site: Site, fuel: str) -> None:
