@@ -172,7 +172,7 @@ def _summary(trends: Sequence[Facts], possible: float) -> str:
     if shown:
         return trend_sentence(max(shown, key=lambda row: abs(row["change"])), "_all")
     widest = max(values, key=lambda row: max(-row["low_all"], row["high_all"]))
-    when = widest["per"] or "in this time"
+    when = widest["per"] or ("in this time" if widest["highest"] else "from beginning to end")
     if max(-widest["low_all"], widest["high_all"]) >= possible:
         return (
             "No change can be shown, and none is ruled out: intervals are as wide as shares can "

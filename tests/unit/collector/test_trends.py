@@ -77,7 +77,8 @@ def test_nothing_is_said_that_is_not_shown() -> None:
 
 def test_an_error_as_large_as_any_change_is_no_limit() -> None:
     facts = trend([0.5] * 7, "smooth", n=60)
-    assert facts["sentence"].startswith("No change can be shown, and none is ruled out"), facts
+    assert facts["sentence"].startswith("No change can be shown, and none is ruled out")
+    assert " points from beginning to end (95" in trend([0.5] * 7, "smooth")["sentence"]
 
 
 def test_a_wave_and_what_a_line_does_not_describe() -> None:
