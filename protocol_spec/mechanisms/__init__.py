@@ -47,6 +47,12 @@ def _load_outside(place: str) -> None:
             sys.modules[module.__name__] = module
             found.loader.exec_module(module)  # type: ignore[union-attr]
         made = module.MECHANISM
+        for name in ("rules", "analysis", "asked"):  # without them nothing else can be imported
+            getattr(made, name)
+        if made.reporting in MECHANISMS:
+            raise AttributeError(
+                f"there is another {made.reporting!r}; give it its own `reporting`"
+            )
         MECHANISMS[made.reporting] = made
     except (ImportError, OSError, AttributeError, SyntaxError) as error:
         sys.exit(f"error: {OUTSIDE}: {place} has no mechanism: {error}. Nothing was done")

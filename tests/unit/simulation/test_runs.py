@@ -252,9 +252,15 @@ def test_a_mechanism_outside_of_the_repository_is_simulated_planned_and_measured
     assert "none of memoized, once" in outside("scripts/benchmark.py", "mechanism", "--name", "x")
     nothing = outside(simulator, "--help", place="nowhere.py")
     assert nothing.startswith("error: ALLOMFREE_MECHANISMS: nowhere.py has no mechanism")
-    (tmp_path / "broken.py").write_text("x =\n")
-    broken = outside(simulator, "--help", place=str(tmp_path / "broken.py"))
-    assert "invalid syntax (broken.py, line 1)" in broken
+    broken = tmp_path / "broken.py"
+    same = "from protocol_spec.mechanisms import Memoized as MECHANISM"
+    for text, message in (
+        ("x =", "invalid syntax (broken.py, line 1)"),
+        ("class MECHANISM:\n    reporting = 'x'", "has no attribute 'rules'"),
+        (same, "there is another 'memoized'"),
+    ):
+        broken.write_text(text)
+        assert message in outside(simulator, "--help", place=str(broken))
 
 
 def test_a_manifest_for_a_data_set_is_ready_to_use(tmp_path: Path) -> None:
