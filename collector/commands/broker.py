@@ -319,6 +319,7 @@ def enrol(
         "namespace": configured.plan.namespace,
         "campaign": invited or None,
         "labels": given,
+        "in_others": _in_others(settings, given) if given else {},
         "enrolled": [_enrolled(name, each, link, qr) for name, each in files.items()],
         "readers": [{"reader": n, "credentials": str(place)} for n, place in readers.items()],
         "home_assistant": configured.plan.home_assistant,
@@ -353,6 +354,17 @@ def _keep_labels(settings: Settings, names: Iterable[str], labels: Mapping[str, 
                         "stays so; nothing was enrolled. Choose another name"
                     )
         store.label(names, labels)
+
+
+def _in_others(settings: Settings, labels: Mapping[str, str]) -> dict[str, str]:
+    """The open campaigns that have groups, but none for these labels: perhaps a wrong spelling."""
+    with closing(_own_store(settings)) as store:
+        opened = [each.manifest for each in store.campaigns() if each.closed is None]
+    return {
+        each.campaign: f"{each.groups.label} = {' or '.join(each.groups.values)}"
+        for each in opened
+        if each.groups and labels.get(each.groups.label) not in each.groups.values
+    }
 
 
 def _invited_to(settings: Settings, campaign: str | None) -> str:
@@ -405,6 +417,11 @@ def _enrolled_text(facts: Facts) -> str:
                 "They name no campaign: the owner also needs its link, from: "
                 "allomfree-collector invite"
             )
+        lines += [
+            f"ATTENTION: {name} counts them as others, because its groups are {groups}. Labels "
+            "stay; if these are wrong, revoke the devices and enrol under new names."
+            for name, groups in facts["in_others"].items()
+        ]
     host, _, port = facts["broker"].removeprefix("mqtts://").rpartition(":")
     for row in facts["readers"]:  # what somebody types into a dashboard
         place = row["credentials"]

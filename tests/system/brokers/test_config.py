@@ -392,6 +392,23 @@ def test_what_an_invitation_invites_to(cli: Cli, data: Path, home: Path) -> None
         assert cli("enrol", "fine", *words, "--data-dir", data).exit_code
 
 
+def test_a_label_that_is_no_group_is_named(cli: Cli, data: Path, home: Path) -> None:
+    configure(cli, data, "--host", "pi.local")
+    groups = '[groups]\nlabel = "region"\nvalues = ["north", "south"]\n'
+    (home / "heat.toml").write_text(manifest_text() + groups)
+    done(cli("open", home / "heat.toml", "--data-dir", data))
+    name = Manifest.from_file(home / "heat.toml").campaign
+    for device, words, wrong in (
+        ("kitchen", ("--label", "region=north"), False),
+        ("porch", ("--label", "region=nroth"), True),
+        ("roof", ("--label", "regoin=north"), True),
+        ("attic", (), False),
+    ):
+        text = done(cli("enrol", device, *words, "--data-dir", data)).stdout
+        expected = f"{name} counts them as others, because its groups are region = north or south"
+        assert (expected in text) is wrong, device
+
+
 def test_a_readers_credential(cli: Cli, data: Path) -> None:
     configure(cli, data, "--host", "pi.local")
     flags = ("--home-assistant", "ha", "--data-dir", data)
