@@ -364,6 +364,8 @@ def read_fields(
     devices, pages = fields["devices"], _MISSING
     if isinstance(devices, int) and devices:
         pages = min(-(-devices // limits.DEVICES_PER_PAGE), limits.MAX_RECEIPT_PAGES)
+    if authored and not isinstance(document.get("eps_inf"), int | float):
+        share = 1.0  # written from eps_inf, whose problem is noted
     fields["eps_1"] = top.read("eps_1", share)
     fields["receipt_pages"] = top.read("receipt_pages", pages)
     fields["attributes"] = tuple(_questions(top, authored))

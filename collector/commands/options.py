@@ -48,6 +48,10 @@ def show(facts: Shown, as_json: bool, text: Callable[[Shown], str]) -> None:
 
 def confirm(question: str, yes: bool) -> None:
     """Ask, unless `--yes` was given; exit 1 if the answer is no."""
-    if not yes and not click.confirm(question, default=False, err=True):
-        click.echo("Nothing was changed.", err=True)
+    try:
+        agreed = yes or click.confirm(question, default=False, err=True)
+    except click.Abort:  # nobody answered
+        agreed = False
+    if not agreed:
+        click.echo("Nothing was changed. (--yes agrees without being asked)", err=True)
         sys.exit(1)

@@ -130,6 +130,9 @@ def test_close_asks_first_and_is_final(cli: Cli, file: Path, data: Path, used: C
     refused = cli("close", "heat", "--data-dir", data, answer="n\n")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "Nothing was changed." in refused.stderr
+    silent = cli("close", "heat", "--data-dir", data, answer="")
+    assert silent.exit_code == 1
+    assert "Nothing was changed. (--yes agrees" in silent.stderr
     assert cli("close", "heat", "--data-dir", data, answer="y\n").exit_code == 0
     with closing(read_store(data)) as store:
         assert store.campaign(None).closed is not None
