@@ -154,12 +154,13 @@ class Trial:
         ) as agents:  # fmt: skip
             if invitations is not None:
                 self._try_link(campaign, broker, invitations)
-            self._watch(campaign, rounds, agents)
+            last = self._watch(campaign, rounds, agents)
             work = agents.stop()
         click.echo(f"\n{self._command('estimate', campaign.name, '--plot')}")
         if figure is not None:
             self._command("export", campaign.name, "--round", "pooled", "--figure", figure)
-        return self._report(campaign, work, devices, broker, secured)
+            self._say(f"wrote {figure}")
+        return self._report(campaign, work, last, devices, broker, secured)
 
     # --- the operator's data directory, or a temporary one ---------------------------------------
 
@@ -176,7 +177,9 @@ class Trial:
         names = [f"{PREFIX}-{number}" for number in range(devices)]
         with BrokerDirectory.changing(path):
             configured = BrokerDirectory.load(path)
-            configured.enrol(name for name in names if name not in configured.users)
+            made = configured.enrol(name for name in names if name not in configured.users)
+            for file in made.values():  # apart from those for owners; the next rehearsal needs them
+                file.rename(_invitations(path) / file.name)
             self._set_revoked(configured, names, False)
         self._say(f"enrolled {devices} devices ({PREFIX}-0 to {names[-1]})")
         self._stack.callback(self._revoke, names)
@@ -237,7 +240,7 @@ class Trial:
             return str(choose_broker(self._settings)[0].required_broker()), None
         url = secured.plan.url
         reachable = is_open(url.port, url.host)
-        return str(url if reachable else secured.plan.local_url), secured.path / "invitations"
+        return str(url if reachable else secured.plan.local_url), _invitations(secured.path)
 
     def _try_link(self, campaign: Campaign, broker: str, invitations: Path) -> None:
         """What the owner of a device does: fetch the manifest over the broker by its link."""
@@ -251,23 +254,25 @@ class Trial:
 
     # --- the trial -------------------------------------------------------------------------------
 
-    def _watch(self, campaign: Campaign, rounds: int, agents: AgentProcesses) -> None:
-        """Until that many rounds after the one that the agents joined in are sealed."""
+    def _watch(self, campaign: Campaign, rounds: int, agents: AgentProcesses) -> int:
+        """Until that many rounds after the one that the agents joined in are sealed; the last."""
         schedule, devices = campaign.manifest.rounds, len(agents.drawn)
         last = min(schedule.count, (schedule.round_at(time.time()) or 0) + rounds) - 1
         self._say(f"{devices} agents joined; they report until round {last} is sealed")
         watch(campaign, last, devices, self._store, self._say, agents.check_running)
+        return last
 
     def _store(self) -> AbstractContextManager[Store]:
         return closing(read_store(self._settings.data_dir, self._settings.store))
 
     def _report(
-        self, campaign: Campaign, work: Work, devices: int, broker: str,
+        self, campaign: Campaign, work: Work, last: int, devices: int, broker: str,
         secured: BrokerDirectory | None,
     ) -> bool:  # fmt: skip
-        """What was tried, how many were counted, how long receipts took."""
+        """What was tried, how many were counted, how long receipts took. Rounds after the last
+        that was waited for do not count: the agents were stopped in them."""
         with self._store() as store:
-            rounds = range((store.last_sealed(campaign.id) or 0) + 1)
+            rounds = range(last + 1)
             found = campaign.manifest.attributes
             counted, drawn = 0, 0
             for number in rounds:
@@ -288,6 +293,11 @@ class Trial:
         middle, late = waits[len(waits) // 2], waits[int(0.99 * (len(waits) - 1))]
         click.echo(f"Tried:     {devices} agents at {broker}, {auth}")
         click.echo(f"Counted:   {counted} of {drawn} reports in {len(rounds)} rounds, each once")
+        if counted < drawn:
+            click.echo(
+                f"NOT counted: {drawn - counted} reports, drawn but not received in time. If this "
+                "machine is busy, try fewer --devices or a longer --trial-round"
+            )
         click.echo(f"Receipts:  after {middle:.1f} s in the median; 99 of 100 within {late:.1f} s")
         click.echo(f"Truth:     inside {sum(bars)} of {len(bars)} intervals of 95 %")
         click.echo(f"Took:      {time.monotonic() - self._began:.0f} s")
@@ -320,6 +330,13 @@ class Trial:
 
     def _say(self, text: str) -> None:
         click.echo(f"[{time.monotonic() - self._began:5.1f} s] {text}")
+
+
+def _invitations(broker: Path) -> Path:
+    """Where the invitations of the trial's devices are kept."""
+    place = broker / "invitations" / PREFIX
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
 
 
 if __name__ == "__main__":

@@ -208,10 +208,13 @@ class Process:
         output = self._started().stdout
         return output.readline() if output is not None else ""
 
+    def ask_to_end(self) -> None:
+        self._started().terminate()
+
     def read_rest(self) -> str:
         """Ask it to end and return the rest of its standard output."""
+        self.ask_to_end()
         child = self._started()
-        child.terminate()
         try:
             return child.communicate(timeout=self.ready_seconds)[0]
         except subprocess.TimeoutExpired:
