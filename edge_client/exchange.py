@@ -143,7 +143,10 @@ def ask_to_forget(
     if response is None:
         return "did not answer; reports of rounds not yet sealed may still be counted"
     if response.status is ResponseStatus.DONE:
-        return f"withdrew this device's reports from {response.rounds} unsealed rounds"
+        rounds = (
+            "1 unsealed round" if response.rounds == 1 else f"{response.rounds} unsealed rounds"
+        )
+        return f"withdrew this device's reports from {rounds}"
     return "refused; reports of rounds not yet sealed may still be counted"
 
 

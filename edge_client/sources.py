@@ -335,12 +335,17 @@ def unreadable(attributes: Sequence[Attribute], tables: Mapping[str, Any]) -> li
 def example(attribute: Attribute) -> str:
     """A table to add. Left unchanged, it counts as an answer that is none of those offered."""
     table = f"[sources.{attribute.name}]"
-    if attribute.name in FACTS:
-        return f'{table}\nkind = "machine"\nfact = "{attribute.name}"'
+    machine = f'kind = "machine"\nfact = "{attribute.name}"'
+    if attribute.edges is not None and attribute.name in FACTS:
+        return f"{table}\n{machine}"
     if attribute.edges is not None:
         prints = say("a program that prints the number")
         return f'{table}\nkind = "command"\ncommand = ["cat", "/path"]  # {prints}'
     values = ", ".join(shown(value, 40) for value in attribute.values[:8])
     more = ", ..." if len(attribute.values) > 8 else ""
     yours = say("yours, one of: {values}", values=values + more)
-    return f'{table}\nvalue = "..."  # {yours}'
+    lines = f'{table}\nvalue = "..."  # {yours}'
+    if attribute.name in FACTS:  # perhaps: the model of a car is not the machine's
+        instead = say("or instead, if the question is about this machine:")
+        lines += f"\n# {instead}\n# " + machine.replace("\n", "\n# ")
+    return lines

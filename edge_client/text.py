@@ -106,11 +106,18 @@ def asked_text(facts: Facts, config: Path | None) -> str:
 
 
 def invitation_text(facts: Facts) -> str:
-    agreeing = say(
-        "If you agree, this device draws one of these questions at random and answers only that "
-        "one, {answers}, with noise added here:",
-        answers=facts["answers"],
-    )
+    answers = facts["answers"]
+    if len(facts["attributes"]) == 1:
+        agreeing = say(
+            "If you agree, this device answers this question, {answers}, with noise added here:",
+            answers=answers,
+        )
+    else:
+        agreeing = say(
+            "If you agree, this device draws one of these questions at random and answers only "
+            "that one, {answers}, with noise added here:",
+            answers=answers,
+        )
     trial = ["", *_wrap(trial_text())] if facts["trial"] else []
     lines = [*_about_lines(facts), *_trust_lines(facts), *trial, "", *_wrap(agreeing)]
     for attribute in facts["attributes"]:

@@ -24,6 +24,7 @@ from edge_client.settings import REMEMBERED, Settings
 from edge_client.status import last_heartbeat
 from protocol_spec import DEFAULT_NAMESPACE, Manifest, ManifestError, is_trial
 from protocol_spec.programs.cli import AS_JSON, print_facts, typed
+from protocol_spec.programs.output import quoted
 
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient
@@ -149,6 +150,12 @@ def given_invitation(address: str, now: float) -> DeviceInvitation | None:
             found = shared.parse_device_invitation(address)
         elif address.endswith(shared.ENDING) or ("://" not in address and Path(address).is_file()):
             found = shared.read_invitation(Path(address))
+        elif "://" not in address:
+            raise SettingsError(
+                f"there is no file {quoted(address)}, and it is not an address. Nothing was drawn "
+                "or sent. Give the invitation file, or the campaign's address; write it like "
+                "mqtts://broker.example/allomfree/home-heat-1a2b3c4d"
+            )
         else:
             return None
     if found.expires is not None and found.expires < now:
@@ -179,8 +186,8 @@ def _fetched(invited: DeviceInvitation | None, fetch: Callable[[], Invitation]) 
             raise
         raise BrokerUnreachable(
             f"{str(error).partition('. Check --')[0]}. Nothing was drawn or sent. The invitation "
-            f"of {invited.username} is not valid at this broker, or no longer: it was used on "
-            "another device, has expired, or was revoked. Ask whoever invited you for a new one"
+            f"of {invited.username} is not valid at this broker, or no longer: it has "
+            "expired or was revoked. Ask whoever invited you for a new one"
         ) from None
 
 

@@ -190,6 +190,6 @@ def test_the_command_forget(tmp_path: Path, broker: Broker, launcher: Launcher) 
         if edge("show", *flags).stdout.count("memo drawn") == 2:
             return
         forgotten = edge("forget", "--yes", *flags)
-        assert "withdrew this device's reports from 1 unsealed rounds" in forgotten.stdout
+        assert "withdrew this device's reports from 1 unsealed round." in forgotten.stdout
         assert collection.look().n == 0
     raise AssertionError("joining again was not charged again")

@@ -263,6 +263,8 @@ def assert_one_clear_line(result: Result, code: int, *parts: str) -> None:
         (["join", f"mqtt://localhost/{ADDRESS}", "--manifest", "x", "--broker", NOBODY], 2, []),
         (["join", f"http://b.example/{ADDRESS}"], 2, [EXAMPLE]),
         (["join", "b.example"], 2, [EXAMPLE]),
+        (["join", "kitchen.invitaton"], 2, ["there is no file 'kitchen.invitaton'", EXAMPLE]),
+        (["join", "."], 2, ["there is no file '.'", "Nothing was drawn or sent"]),
         (["join", "mqtts://b.example/home"], 2, [EXAMPLE]),
         (["join", "mqtt://x:y"], 2, [EXAMPLE]),
         (["join", f"mqtts://broker..example/{ADDRESS}"], 1, ["broker..example", NOTHING]),

@@ -577,10 +577,16 @@ def test_a_missing_source_is_reported_with_the_lines_to_add(
     fuel, _room = Manifest.from_file(asked).attributes
     value = tomllib.loads(example(fuel))["sources"]["fuel"]["value"]
     assert fuel.index_of(value) == fuel.otherwise, "an example left as it is answers nothing"
-    machine = manifest(attributes=FUEL.replace('"fuel"', '"architecture"')).attributes
-    (found,) = unreadable(machine, {})
-    table = tomllib.loads(found["lines"])["sources"]["architecture"]
-    assert table == {"kind": "machine", "fact": "architecture"}
+
+
+def test_a_fact_of_the_machine_is_offered_where_it_may_be_meant() -> None:
+    number = manifest(attributes=ROOM.replace('"room"', '"memory_gib"')).attributes
+    lines = unreadable(number, {})[0]["lines"]
+    assert tomllib.loads(lines)["sources"]["memory_gib"]["fact"] == "memory_gib"
+    name = manifest(attributes=FUEL.replace('"fuel"', '"model"')).attributes
+    lines = unreadable(name, {})[0]["lines"]
+    assert tomllib.loads(lines)["sources"]["model"] == {"value": "..."}, "of a car, say"
+    assert '# kind = "machine"\n# fact = "model"' in lines
 
 
 @pytest.mark.parametrize(

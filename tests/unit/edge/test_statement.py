@@ -118,7 +118,7 @@ def test_the_preview_says_who_what_where_and_until_when(opened: EdgeClient, stat
 
 EXPLAINED: dict[Reporting, tuple[str, ...]] = {
     "memoized": (
-        "answers only that one, once every day, with noise",
+        "answers this question, once every day, with noise",
         "Only the first value is ever answered for",
         "The total cost is at most epsilon 2: for the one value that is answered for",
     ),
