@@ -43,7 +43,7 @@ def measure(name: Reporting, devices: int, runs: int) -> list[Measurement]:
         errors, costs = (
             [[run[field] for run in side] for side in (ours, theirs)] for field in (0, 2)
         )
-        of, note = f"{rounds} rounds", f"{devices:,} devices, {runs} runs"
+        of, note = f"{rounds} round{'s' if rounds > 1 else ''}", f"{devices:,} devices, {runs} runs"
         rows += [
             ratio_of(f"error, {name} / memoized", *errors, of=of, note=note),
             ratio_of(f"CPU time of a report, {name} / memoized", *costs, of=of),
