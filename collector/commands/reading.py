@@ -226,6 +226,8 @@ def estimate(
     """
     if totals is not None and by is None:
         raise SettingsError("--totals is for groups: name their label with --by")
+    if plot and raw:
+        raise SettingsError("--plot draws shares, and --raw prints what they are made of: give one")
     with closing(read_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         if trend is not None:

@@ -243,7 +243,8 @@ def compare_results(
         facts[side]["label"] = group
     facts |= {"mean": None, "confidence": first.confidence}
     if first.withheld or second.withheld:
-        return {**facts, "sentence": "Not enough reports for a comparison: a result is withheld."}
+        why = "Not enough reports to compare: a result is withheld. Choose rounds that have one."
+        return {**facts, "sentence": why}
     shared = _correlation(a, first, second) if same and not groups else np.zeros(asked.k)
     x, y = (within_one(np.array(result.raw)) for result in (first, second))
     columns = [np.array(first.raw) - np.array(second.raw)]

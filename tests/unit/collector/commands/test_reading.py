@@ -222,6 +222,7 @@ def test_what_cannot_be_compared_or_fitted_is_said(cli: Cli, data: Path, used: C
     words = ("estimate", "--data-dir", data)
     for options, message in (
         (("--value", "gas"), "--value gas: name what it is compared with, with --compare"),
+        (("--plot", "--raw"), "--plot draws shares, and --raw prints what they are made of"),
         (("--compare", "0", "--round", "all"), "all rounds cannot be compared at once"),
         (("--compare", "0"), "the two results have rounds in common; name two different rounds"),
         (("--compare", "elsewhere"), "elsewhere"),
