@@ -90,7 +90,7 @@ def report(
     given = _given(values)
     sources = {**build_all(settings.sources, settings.config), **given}
     with open_client(settings, exclusive=True) as client:
-        _check_questions(given, client.memberships())
+        _check_questions(given, sources, client.memberships())
         done = client.report_from(reader(sources), timeout=timeout, visit=visit)
         facts = [{"campaign": d.campaign, "round": d.round, "state": d.text} for d in done]
         lines = [
@@ -125,16 +125,27 @@ def _given(values: tuple[str, ...]) -> dict[str, Source]:
     return sources
 
 
-def _check_questions(names: Iterable[str], memberships: list[Membership]) -> None:
-    """Refuse a name that no campaign asks for: its question would get the "other" answer, for life.
+def _check_questions(
+    names: Iterable[str], sources: Iterable[str], memberships: list[Membership]
+) -> None:
+    """Refuse a name that no campaign asks for, and one of two that are asked for together: the
+    question would get the "other" answer, for life.
 
     The message depends on names only, never on a value.
     """
-    asked = sorted({p.name for m in memberships for a in m.manifest.attributes for p in a.parts})
+    every = [[p.name for p in a.parts] for m in memberships for a in m.manifest.attributes]
+    asked = sorted({name for parts in every for name in parts})
     for name in names:
         if asked and name not in asked:
             near = nearest(name, asked) or f"; those are: {shown(', '.join(asked), 400)}."
             raise SettingsError(
                 f"--value: {shown(name, 80)} is not a question of a joined campaign{near} "
                 "Nothing was drawn or sent"
+            )
+    for parts in every:
+        lacking = [name for name in parts if name not in sources]
+        if lacking and len(lacking) < len(parts) and not {*parts}.isdisjoint(names):
+            raise SettingsError(
+                f"--value: {' and '.join(parts)} are asked for together, and there is no source "
+                f"for {lacking[0]}. Nothing was drawn or sent. Add: --value {lacking[0]}=..."
             )

@@ -369,6 +369,20 @@ def test_a_misspelt_question_is_refused_before_anything_is_drawn(
     assert len(rows(state)["memo"]) == 1
 
 
+def test_half_of_a_pair_is_refused_before_anything_is_drawn(
+    cli: Cli, asked: Path, join: Cli, state: Path
+) -> None:
+    pair = manifest_text(attributes=FUEL + ROOM, cross=("fuel", "room"))
+    asked.write_text(pair, encoding="utf-8")
+    assert join("--yes").exit_code == 0
+    report = ("report", "--value", "room=21", "--state-dir", state, "--timeout", "0.1")
+    parts = ("fuel and room are asked for together", "Nothing was drawn or sent", "--value fuel=")
+    assert_one_clear_line(cli(*report), 2, *parts)
+    assert rows(state)["memo"] == rows(state)["outbox"] == rows(state)["ledger"] == []
+    assert "stored but not sent" in cli(*report, "--value", "fuel=gas").stderr
+    assert len(rows(state)["memo"]) == 1
+
+
 def test_declining_what_is_joined_already_says_that_the_device_stays(
     cli: Cli, asked: Path, join: Cli, joined_state: Path
 ) -> None:
