@@ -181,7 +181,7 @@ def _warnings(status: Status) -> Iterator[Finding]:
     if status.waiting:
         names = ", ".join(list(status.waiting)[:SHOWN])
         text = f"a round past its deadline waits for the broker: {names}"
-        yield warned("sealing", text, "If this persists: allomfree-collector doctor")
+        yield warned("sealing", text, "After rounds.drain at most it is sealed anyway")
     for name, number in status.unproven.items():
         text = f"round {number} of {name} was sealed without proof that the broker held no more"
         yield warned("sealing", text, "What was counted stands. See: allomfree-collector doctor")
