@@ -34,8 +34,8 @@ from protocol_spec.estimation import (
     estimate_window,
     lie_shift,
     margins,
-    median,
     midpoints,
+    quantile,
     share_for_shift,
 )
 from protocol_spec.limits import DEVICES_PER_PAGE, MAX_RECEIPT_PAGES
@@ -490,8 +490,7 @@ def _numbers(case: Case, rounds: int) -> NumbersPlan:
     spread[:bins] = 1.0 / bins
     estimated = case.after(rounds, spread)
     binned = replace(estimated, raw=estimated.raw[:bins])
-    found = median(binned, ends or attribute.edges or (), CONFIDENCE)
-    low, high = (end if math.isfinite(end) else None for end in (found.low, found.high))
+    _, _, low, high = quantile(binned, ends or attribute.edges or (), 0.5, CONFIDENCE)
     if ends is None:
         return NumbersPlan(rounds, None, None, low, high)
     weights = np.full(attribute.k, midpoints(ends).mean())  # whoever has no number moves no mean

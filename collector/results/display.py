@@ -159,7 +159,7 @@ def leaders(manifest: Manifest, result: Result) -> list[int]:
         certain = far is not None and min(1.0, raw[first] - raw[i]) > far.tallest
         if certain or len(found) > MOST_LEADERS:
             break  # as are all that are further away
-        if difference(made, first, i).interval(result.confidence, comparisons=pairs)[0] <= 0.0:
+        if difference(made, first, i).interval(result.confidence, pairs)[0] <= 0.0:
             found.append(i)
     return found
 

@@ -183,8 +183,8 @@ def compare(manifest: Manifest, result: Result, a: str, b: str) -> Facts:
 def _interval(found: Contrast | None, confidence: float, comparisons: int, suffix: str) -> Facts:
     half, low, high, answer = None, None, None, "withheld"
     if found is not None:
-        half = found.half_width(confidence, comparisons=comparisons)
-        low, high = found.interval(confidence, comparisons=comparisons)
+        half = found.half_width(confidence, comparisons)
+        low, high = found.interval(confidence, comparisons)
         answer = "above" if low > 0.0 else "below" if high < 0.0 else "not shown"
     names = ("half_width", "low", "high", "answer")
     return {f"{name}{suffix}": value for name, value in zip(names, (half, low, high, answer))}

@@ -39,7 +39,6 @@ from protocol_spec import (
     largest_shift,
     made_up_frequencies,
 )
-from protocol_spec.estimation.reliability import ResponseRate
 from protocol_spec.mechanisms import MECHANISMS
 from protocol_spec.programs.output import quoted, shown
 from protocol_spec.programs.system import write_durably
@@ -317,15 +316,16 @@ def _silence(campaign: Campaign, result: Result) -> Facts | None:
     combined = campaign.manifest.mechanisms[0].analysis.combined
     if result.withheld or combined != "pooled":
         return None
-    rate = ResponseRate(result.heard, result.returned)
+    share = result.returned / result.heard if result.heard else 1.0
     silent = result.heard - result.returned
     shift = silent / (silent + result.devices)
-    low, high = (end.tolist() for end in rate.bounds(result.low, result.high, result.devices))
+    low = [end * (1.0 - shift) for end in result.low]
+    high = [end * (1.0 - shift) + shift for end in result.high]
     if result.round is None:
         shift = result.uneven
         low = [max(0.0, end - shift) for end in result.low]
         high = [min(1.0, end + shift) for end in result.high]
-    return {"share": rate.share, "shift": shift, "low": low, "high": high}
+    return {"share": share, "shift": shift, "low": low, "high": high}
 
 
 def _too_silent(result: Result, silence: Facts | None) -> list[str]:

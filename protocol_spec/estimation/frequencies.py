@@ -32,7 +32,6 @@ from protocol_spec.estimation.intervals import moments as moments_of_groups
 from protocol_spec.mechanisms.base import Channel, Mechanism
 
 Weights = Literal["equal", "reports", "blue"]
-LevelWeights = Literal["equal", "precision"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,32 +287,23 @@ def estimate_levels(
     n: npt.ArrayLike,
     levels: Sequence[Channel],
     *,
-    weights: LevelWeights = "equal",
     fleet: int | None = None,
 ) -> Estimate:
     """Nested reports, one of each device: `counts[l, v]` of the `n[l]` at level l support v.
 
-      equal      one vote for each device, whatever its level: the mean of exactly these devices
-      precision  levels weigh by n over variance (at f = 0), which is the least variance; unbiased
-                 only if how often a device reported does not depend on its value
-
+    One vote for each device, whatever its level: the mean of exactly these devices.
     Rounds of the same devices must not be averaged: the latest report of a device contains all
     information of the earlier ones.
     """
     table, devices = np.atleast_2d(np.asarray(counts)), np.atleast_1d(np.asarray(n))
     if not len(table) == len(devices) == len(levels):
         raise ParameterError("n", devices.shape, "one row of counts and one n for each level")
-    if weights not in ("equal", "precision"):
-        raise ParameterError("weights", weights, "choose 'equal' or 'precision'")
     used = [i for i, size in enumerate(devices) if size]
     if not used:
         raise ParameterError("n", n, "an estimate needs at least one report")
     parts = [estimate(table[i], int(devices[i]), levels[i]) for i in used]
     size = devices[used].astype(np.float64)
     each = np.full(size.shape, 1.0 / size.sum())  # of a device
-    if weights == "precision":
-        each = np.array([1.0 / part.v0 for part in parts])
-        each = each / each.sum() / size
     groups = [_group(device_noise(levels[i]), *of) for i, *of in zip(used, size, each)]
     raw = (size * each) @ np.stack([part.raw for part in parts])
     return Estimate(raw, moments_of_groups(groups, fleet), parts[0].sums_to_one)

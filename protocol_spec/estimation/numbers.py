@@ -54,21 +54,17 @@ class Contrast:
     smallest: float
     largest: float
 
-    def standard_error(self, *, sampling: bool = True) -> float:
-        """About the fleet; with `sampling=False`, about the devices that reported."""
-        return math.sqrt(self.privacy_variance + (self.sampling_variance if sampling else 0.0))
+    @property
+    def standard_error(self) -> float:
+        return math.sqrt(self.privacy_variance + self.sampling_variance)
 
-    def half_width(
-        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
-    ) -> float:
+    def half_width(self, confidence: float = 0.95, comparisons: int = 1) -> float:
         """Of the interval, before its ends are clipped; all `comparisons` hold at once."""
-        return critical_value(confidence, comparisons) * self.standard_error(sampling=sampling)
+        return critical_value(confidence, comparisons) * self.standard_error
 
-    def interval(
-        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
-    ) -> tuple[float, float]:
+    def interval(self, confidence: float = 0.95, comparisons: int = 1) -> tuple[float, float]:
         """Centred on the estimate clipped to what is possible; the ends are clipped as well."""
-        half = self.half_width(confidence, comparisons=comparisons, sampling=sampling)
+        half = self.half_width(confidence, comparisons)
         centre = min(max(self.value, self.smallest), self.largest)
         return max(centre - half, self.smallest), min(centre + half, self.largest)
 
@@ -98,18 +94,15 @@ class Difference(Contrast):
     both: float
     moments: Moments
 
-    def interval(
-        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
-    ) -> tuple[float, float]:
+    def interval(self, confidence: float = 0.95, comparisons: int = 1) -> tuple[float, float]:
         zz, known = critical_value(confidence, comparisons) ** 2, self.moments
-        dilution = known.dilution if sampling else 0.0
         centre = min(max(self.value, -1.0), 1.0)
-        rate = zz * (known.base_slope + dilution)
+        rate = zz * (known.base_slope + known.dilution)
 
         def above(centre: float) -> float:
             """The largest difference x with (x - centre)^2 = zz times its variance: for `both`, and
             where x is more than that, for x itself."""
-            lead = 1.0 + zz * dilution
+            lead = 1.0 + zz * known.dilution
             for half, fixed in ((centre, rate * self.both), (centre + rate / 2.0, 0.0)):
                 rest = centre**2 - 2.0 * zz * known.base - fixed
                 end = (half + math.sqrt(max(half**2 - lead * rest, 0.0))) / lead
@@ -139,15 +132,13 @@ def difference(estimated: Estimate, u: int, v: int) -> Difference:
     return Difference(value, privacy, sampling, -1.0, 1.0, both, known)
 
 
-def smallest_difference(
-    estimated: Estimate, confidence: float = 0.95, *, sampling: bool = True
-) -> HalfWidths:
+def smallest_difference(estimated: Estimate, confidence: float = 0.95) -> HalfWidths:
     """How far apart any two values must be for the interval of their difference not to hold 0.
 
     The error of two equal values grows with their sum, so it is that of the two largest.
     """
     largest, known = np.sort(within_one(estimated.raw))[-2:], estimated.moments
-    slope = known.base_slope + (known.dilution if sampling else 0.0)
+    slope = known.base_slope + known.dilution
     error = math.sqrt(2.0 * known.base + slope * min(float(largest.sum()), 1.0))
     pairs = math.comb(estimated.raw.size, 2)
     return HalfWidths(*(critical_value(confidence, n) * error for n in (1, pairs)))
@@ -206,12 +197,10 @@ class Distribution:
 
     def is_certain(self, confidence: float = 0.95) -> bool:
         """Whether more devices gave a number than none by chance."""
-        error = contrast(self.estimated, self._number).standard_error()
+        error = contrast(self.estimated, self._number).standard_error
         return self.share > critical_value(confidence) * error
 
-    def band(
-        self, confidence: float = 0.95, *, simultaneous: bool = True, sampling: bool = True
-    ) -> tuple[Array, Array]:
+    def band(self, confidence: float = 0.95, *, simultaneous: bool = True) -> tuple[Array, Array]:
         """Lower and upper limits, clipped to [0, 1]; for all edges at once by default.
 
         As for a single bar, the error is that of the share that is tested, and skewed.
@@ -219,16 +208,14 @@ class Distribution:
         if not self.is_certain(confidence):
             return np.zeros(self.bins - 1), np.ones(self.bins - 1)
         z = critical_value(confidence, max(self.bins - 1, 1) if simultaneous else 1)
-        known = self.estimated.moments
-        known = known if sampling else known.without_sampling()
-        return self._end(known, z, -1.0), self._end(known, z, 1.0)
+        return self._end(z, -1.0), self._end(z, 1.0)
 
-    def _end(self, known: Moments, z: float, side: float) -> Array:
+    def _end(self, z: float, side: float) -> Array:
         """The ratio nearest to the estimate that it makes surprising, towards 0 or towards 1."""
         sums = np.minimum(np.maximum(self._sums, 0.0), self.share)
 
         def surprising(ratio: Array) -> npt.NDArray[np.bool_]:
-            variance, third = self._error(known, ratio)
+            variance, third = self._error(ratio)
             deviation = np.sqrt(variance)
             skew = -side * (z * z - 1.0) / 6.0 * third / variance
             reach = np.maximum(z * deviation + skew, LEAST * z * deviation)
@@ -244,13 +231,13 @@ class Distribution:
             inner, outer = np.where(beyond, inner, middle), np.where(beyond, middle, outer)
         return inner
 
-    def _error(self, known: Moments, ratio: Array) -> tuple[Array, Array]:
+    def _error(self, ratio: Array) -> tuple[Array, Array]:
         """Variance and third cumulant of the sum less `ratio` times the share, if that is 0.
 
         Values are of three kinds: below the edge, above it, not a number. Between values, third
         cumulants are taken as if bits were independent, which is exact for unary protocols.
         """
-        k, below = self.estimated.raw.size, np.arange(1, self.bins)
+        k, known, below = self.estimated.raw.size, self.estimated.moments, np.arange(1, self.bins)
         share = min(self.share, 1.0)
         number = np.array([below, self.bins - below, np.full_like(below, k - self.bins)])
         f = np.array([share * ratio, share * (1.0 - ratio), np.full_like(ratio, 1.0 - share)])
@@ -268,20 +255,6 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantile:
-    """The number that a share `tau` of the devices lies below.
-
-    `low` and `high` are edges of bins, and infinite where an outer bin is. `value` interpolates
-    in its bin; there is none in a bin without an end.
-    """
-
-    tau: float
-    value: float | None
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class PartialMean(Contrast):
     """A mean over those devices only that gave a number: `total` over their `share`.
 
@@ -293,13 +266,10 @@ class PartialMean(Contrast):
     privacy: Array
     sampling: Array
 
-    def interval(
-        self, confidence: float = 0.95, *, comparisons: int = 1, sampling: bool = True
-    ) -> tuple[float, float]:
+    def interval(self, confidence: float = 0.95, comparisons: int = 1) -> tuple[float, float]:
         """Clipped to what is possible: everything that is, where hardly anyone gave a number."""
         zz = critical_value(confidence, comparisons) ** 2
-        known = self.privacy + self.sampling if sampling else self.privacy
-        above, both, below = (zz * float(part) for part in known)
+        above, both, below = (zz * float(part) for part in self.privacy + self.sampling)
         lead = self.share**2 - below
         if lead <= 0.0 or self.share <= 0.0:
             return self.smallest, self.largest
@@ -355,15 +325,12 @@ def cdf(estimated: Estimate, bins: int | None = None) -> Distribution:
 
 
 def quantile(
-    estimated: Estimate,
-    edges: Sequence[float],
-    tau: float,
-    confidence: float = 0.95,
-    *,
-    simultaneous: bool = False,
-    sampling: bool = True,
-) -> Quantile:
-    """One quantile; with `simultaneous` any number of them hold at once.
+    estimated: Estimate, edges: Sequence[float], tau: float, confidence: float = 0.95
+) -> ResultQuantile:
+    """The number that a share `tau` of the devices lies below.
+
+    Its limits are edges of bins, and None where an outer bin has no end. The value interpolates in
+    its bin; there is none in a bin without an end.
 
     Edges are tested one after the other from each end, up to the first that is not excluded: an
     interval fails only if the true edge is excluded. Taking the furthest edge that is excluded
@@ -374,7 +341,7 @@ def quantile(
     at = _increasing(edges)
     bins = _bins(estimated, at.size - 1)
     function = cdf(estimated, bins)
-    lower, upper = function.band(confidence, simultaneous=simultaneous, sampling=sampling)
+    lower, upper = function.band(confidence, simultaneous=False)
     too_low = np.concatenate(([True], upper < tau, [False]))  # of all edges, the first to the last
     too_high = np.concatenate(([False], lower > tau, [True]))
     low = float(at[int(np.argmin(too_low)) - 1])
@@ -382,14 +349,8 @@ def quantile(
     share = function.share
     inside = estimated.raw[:bins] / (share if share > 0.0 else 1.0)
     point = _interpolated(project_to_simplex(inside), at, tau)
-    return Quantile(tau, None if point is None else min(max(point, low), high), low, high)
-
-
-def median(
-    estimated: Estimate, edges: Sequence[float], confidence: float = 0.95, *, sampling: bool = True
-) -> Quantile:
-    """The number that half of the devices lie below."""
-    return quantile(estimated, edges, 0.5, confidence, sampling=sampling)
+    value = None if point is None else min(max(point, low), high)
+    return ResultQuantile(tau, value, *(end if math.isfinite(end) else None for end in (low, high)))
 
 
 def _interpolated(histogram: Array, edges: Array, tau: float) -> float | None:
@@ -436,18 +397,13 @@ def numbers_of(
     function = cdf(estimated, attribute.bins)
     if not function.is_certain(confidence):
         return None
-    low, high = function.band(confidence)
-    quantiles = []
-    for tau in RESULT_QUANTILES:
-        found = quantile(estimated, attribute.edges, tau, confidence)
-        ends = (end if math.isfinite(end) else None for end in (found.low, found.high))
-        quantiles.append(ResultQuantile(tau, found.value, *ends))
+    (low, high), edges = function.band(confidence), attribute.edges
     return Numbers(
         *_mean(estimated, attribute, confidence),
         cdf=tuple(function.values.tolist()),
         cdf_low=tuple(low.tolist()),
         cdf_high=tuple(high.tolist()),
-        quantiles=tuple(quantiles),
+        quantiles=tuple(quantile(estimated, edges, tau, confidence) for tau in RESULT_QUANTILES),
     )
 
 

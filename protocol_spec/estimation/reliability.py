@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.frequencies import Estimate
-from protocol_spec.estimation.intervals import Array, device_noise, within_one
+from protocol_spec.estimation.intervals import device_noise
 from protocol_spec.mechanisms.base import Channel
 
 FALSE_ALARMS: Final = 0.01  # the chance that an honest campaign is ever called implausible
@@ -116,33 +116,7 @@ def _pull(channels: Sequence[Channel]) -> float:
     return max(max(1.0 - each.qs, each.qs) / each.gap for each in noise)
 
 
-# --- what could silence hide? ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseRate:
-    """Of the devices heard before, how many reported this time."""
-
-    heard: int
-    returned: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.returned <= self.heard:
-            raise ParameterError(
-                "returned", self.returned, f"at most the {self.heard} heard before"
-            )
-
-    @property
-    def share(self) -> float:
-        return self.returned / self.heard if self.heard else 1.0
-
-    def bounds(self, low: npt.ArrayLike, high: npt.ArrayLike, devices: int) -> tuple[Array, Array]:
-        """Limits for all devices heard so far, whatever the silent ones hold: from an interval for
-        the `devices` that reported."""
-        silent = self.heard - self.returned
-        share = silent / (silent + devices) if silent else 0.0
-        lows, highs = (np.asarray(end, dtype=np.float64) * (1.0 - share) for end in (low, high))
-        return lows, highs + share
+# --- what could silence hide, and known totals undo? ----------------------------------------------
 
 
 def unevenness(reports: npt.ArrayLike, devices: npt.ArrayLike) -> float:
@@ -156,24 +130,6 @@ def unevenness(reports: npt.ArrayLike, devices: npt.ArrayLike) -> float:
         return 0.0
     apart = m / (m @ size) - 1.0 / size.sum()
     return float(size @ np.maximum(apart, 0.0))
-
-
-def one_vote_bounds(
-    low: npt.ArrayLike, high: npt.ArrayLike, reports: npt.ArrayLike, devices: npt.ArrayLike
-) -> tuple[Array, Array]:
-    """Limits of frequencies by devices, from an interval of frequencies by reports.
-
-    A value is held by fewest devices if they are those with the most reports, and by most if they
-    are those with the fewest. `reports` and `devices` as in `unevenness`.
-    """
-    m, size = np.asarray(reports, dtype=np.float64), np.asarray(devices, dtype=np.float64)
-    order = np.argsort(m)
-    m, size = m[order], size[order]
-    by_reports, by_devices = (np.cumsum(np.append(0.0, x / x.sum())) for x in (m * size, size))
-    # From the fewest reports on; the other way round is the same curve, turned.
-    most = np.interp(within_one(np.asarray(high, dtype=np.float64)), by_reports, by_devices)
-    rest = np.interp(1.0 - within_one(np.asarray(low, dtype=np.float64)), by_reports, by_devices)
-    return 1.0 - rest, most
 
 
 def post_stratified(groups: Sequence[Estimate], totals: Sequence[float]) -> Estimate:

@@ -124,7 +124,7 @@ def test_a_comparison_is_the_difference_with_its_interval() -> None:
 def test_a_pair_that_was_picked_afterwards_must_hold_among_all_pairs() -> None:
     manifest = rooms("memoized")
     made, result = of_round(manifest, NAMED)
-    apart = difference(made, 0, 3).standard_error() * 2.3  # between z of 1 and of 10 comparisons
+    apart = difference(made, 0, 3).standard_error * 2.3  # between z of 1 and of 10 comparisons
     raw = (result.raw[3] + apart, *result.raw[1:])
     found = compare(manifest, replace(result, raw=raw), "gas", "oil")
     assert (found["answer"], found["answer_all"]) == ("above", "not shown")

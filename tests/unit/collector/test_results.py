@@ -307,9 +307,7 @@ def test_numbers_are_those_of_estimation(reporting: str) -> None:
     assert 0.0 < expected.interval()[0] - lowest <= numbers.mean_bias < 2.0
     edges = [-math.inf, 1.0, 2.0, 5.0, math.inf]
     for row, tau in zip(numbers.quantiles, RESULT_QUANTILES, strict=True):
-        same = quantile(made, edges, tau)
-        ends = [end if math.isfinite(end) else None for end in (same.low, same.high)]
-        assert row == (tau, same.value, *ends)
+        assert row == quantile(made, edges, tau)
 
 
 def test_a_mean_needs_finite_ends() -> None:

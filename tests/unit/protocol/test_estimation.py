@@ -24,7 +24,6 @@ from protocol_spec.estimation import (
     Array,
     Channel,
     Estimate,
-    LevelWeights,
     Moments,
     Weights,
     critical_value,
@@ -539,27 +538,20 @@ def test_a_device_may_be_in_two_rounds_of_a_window() -> None:
     assert window.v0 == estimate([30, 13, 7], 50, c).v0
 
 
-@pytest.mark.parametrize("weights", ["equal", "precision"])
 @pytest.mark.parametrize("protocol", ["GRR", "OUE"])
-def test_levels_weigh_by_their_devices_or_their_precision(
-    protocol: str, weights: LevelWeights
-) -> None:
+def test_levels_weigh_by_their_devices(protocol: str) -> None:
     levels = Nested.calibrate(protocol, k=K, schedule=[0.5, 1.0, 2.0]).as_drawn().levels
     n = [30, 0, 20]
-    got = estimate_levels([[12, 9, 9], [0, 0, 0], [15, 3, 2]], n, levels, weights=weights)
+    got = estimate_levels([[12, 9, 9], [0, 0, 0], [15, 3, 2]], n, levels)
     first, last = (estimate(row, 30 if i == 0 else 20, levels[i]) for i, row in _rows())
     share = 0.6
-    if weights == "precision":
-        share = 1 / first.v0 / (1 / first.v0 + 1 / last.v0)
     np.testing.assert_allclose(got.raw, share * first.raw + (1 - share) * last.raw)
     assert math.isclose(got.v0, share**2 * first.v0 + (1 - share) ** 2 * last.v0)
     assert math.isclose(got.v1, share**2 * first.v1 + (1 - share) ** 2 * last.v1)
     assert math.isclose(got.dilution, share**2 / 30 + (1 - share) ** 2 / 20)
-    assert (got.n_eff == 50.0) == (weights == "equal")
+    assert got.n_eff == 50.0
     third = share**3 * first.moments.third0 + (1 - share) ** 3 * last.moments.third0
     assert math.isclose(got.moments.third0, third)
-    with pytest.raises(ParameterError, match="weights"):
-        estimate_levels([[1, 1, 1]], [3], levels[:1], weights="best")  # type: ignore[arg-type]
 
 
 def _rows() -> list[tuple[int, list[int]]]:

@@ -33,7 +33,6 @@ from protocol_spec.estimation import (
     estimate_pooled,
     margins,
     mean,
-    median,
     midpoints,
     numbers_of,
     project_pair,
@@ -155,22 +154,21 @@ def test_an_interval_stays_within_what_is_possible() -> None:
 @given(
     st.lists(st.integers(0, 2000), min_size=2, max_size=9),
     st.sampled_from(["L-GRR", "L-OSUE", "L-OUE", "L-SOUE"]),
-    st.booleans(),
 )
 def test_values_further_apart_than_the_smallest_difference_differ(
-    counts: list[int], protocol: str, sampling: bool
+    counts: list[int], protocol: str
 ) -> None:
     """And of the two largest, those that are nearer do not."""
     k = len(counts)
     c = as_drawn(calibrate(protocol, k=k, eps_inf=4.0, eps_1=2.0))
     e = estimate(counts, 2000, c)
-    got = smallest_difference(e, sampling=sampling)
+    got = smallest_difference(e)
     ratio = critical_value(0.95, k * (k - 1) // 2) / critical_value(0.95)
     assert got.tallest == pytest.approx(got.pair * ratio)
     order = np.argsort(e.raw, kind="stable")
     for u, v in combinations(order[::-1].tolist(), 2):
         gap = difference(e, u, v)
-        shown = gap.interval(sampling=sampling)[0] > 1e-12
+        shown = gap.interval()[0] > 1e-12
         if min(gap.value, 1.0) > got.pair + 1e-9:
             assert shown
         if {u, v} == set(order[-2:].tolist()) and gap.value < got.pair - 1e-9:
@@ -234,7 +232,7 @@ def test_the_band_ends_where_a_share_becomes_surprising(protocol: str, missing: 
             at = contrast(replace(e, raw=held), below - r * inside)
             assert at.value == pytest.approx(0.0, abs=1e-12)
             wanted = (1.0 - missing) * (got.values[j] - r)
-            assert abs(wanted) == pytest.approx(z * at.standard_error(), rel=1e-6)
+            assert abs(wanted) == pytest.approx(z * at.standard_error, rel=1e-6)
 
 
 def test_a_skewed_share_has_a_skewed_interval() -> None:
@@ -288,7 +286,7 @@ def test_a_quantile_lies_in_its_bin_when_there_is_hardly_any_noise(
 
 
 def test_a_quantile_on_an_edge_has_the_bins_on_both_sides() -> None:
-    got = median(estimated(), EDGES)
+    got = quantile(estimated(), EDGES, 0.5)
     assert got.value == pytest.approx(20.0)
     assert (got.low, got.high) == (10.0, 40.0)
 
@@ -298,8 +296,8 @@ def test_outer_bins_without_an_end() -> None:
     open_ended = [-INF, 10.0, 20.0, 40.0, INF]
     e = estimated(10**9)
     assert quantile(e, open_ended, 0.05).value is None
-    assert quantile(e, open_ended, 0.05).low == -INF
-    assert quantile(e, open_ended, 0.9).high == INF
+    assert quantile(e, open_ended, 0.05).low is None
+    assert quantile(e, open_ended, 0.9).high is None
     assert quantile(e, open_ended, 0.3).value == pytest.approx(15.0)
 
 
@@ -307,7 +305,7 @@ def test_a_quantile_is_not_beyond_an_edge_that_is_not_excluded() -> None:
     """The estimate falls where it should rise: below the second edge lie 0.1, but 0.9 below the
     first, so that nothing is known."""
     e = replace(estimated(10**6), raw=np.array([0.9, -0.8, 0.1, 0.8]))
-    got = median(e, EDGES)
+    got = quantile(e, EDGES, 0.5)
     assert (got.low, got.high) == (0.0, 80.0)
     assert got.value is not None
 
@@ -370,7 +368,7 @@ def test_the_ends_are_where_the_sum_could_be_nothing(protocol: str) -> None:
     )
     for end in mean(e, middle).interval(0.9):
         at = contrast(e, np.append(middle - end, 0.0))
-        assert abs(at.value) == pytest.approx(critical_value(0.9) * at.standard_error())
+        assert abs(at.value) == pytest.approx(critical_value(0.9) * at.standard_error)
 
 
 def test_the_band_stays_between_0_and_1_and_holds_the_estimate() -> None:
@@ -383,7 +381,7 @@ def test_the_band_stays_between_0_and_1_and_holds_the_estimate() -> None:
 
 def test_quantiles_among_those_who_gave_a_number() -> None:
     e = partial(10**9)
-    got = median(e, PARTIAL_EDGES)
+    got = quantile(e, PARTIAL_EDGES, 0.5)
     assert got.value == pytest.approx(20.0)
     assert (got.low, got.high) == (10.0, 40.0)
     assert quantile(e, PARTIAL_EDGES, 0.3).value == pytest.approx(15.0)
@@ -469,10 +467,10 @@ def test_the_error_of_a_margin_is_that_of_a_sum_of_cells(protocol: str) -> None:
             found = contrast(made, weights.ravel())
             assert found.value == pytest.approx(share)
             variance = float(margin.moments.variance(np.asarray(share)))
-            assert variance == pytest.approx(found.standard_error() ** 2, rel=1e-9)
+            assert variance == pytest.approx(found.standard_error**2, rel=1e-9)
     rows = contrast(margins(made, (2, 3))[0], [1.0, -1.0])
     cells = contrast(made, [1.0, 1.0, 1.0, -1.0, -1.0, -1.0])
-    assert rows.standard_error() == pytest.approx(cells.standard_error(), rel=1e-9)
+    assert rows.standard_error == pytest.approx(cells.standard_error, rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (4, 4), (2, 40)])
