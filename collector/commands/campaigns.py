@@ -129,7 +129,7 @@ def plan_text(plan: Plan) -> str:
             f"{plan.rounds:,} rounds, lifetime bound {plan.lifetime_epsilon:g}"
         ),
         f"half-widths of 95 % intervals at a true frequency of {plan.f:g}, in percentage points",
-        f"state devices = {plan.n} in the manifest; receipts then take {plan.receipt_pages} pages",
+        f"with devices = {plan.n} in the manifest, receipts take {plan.receipt_pages} pages",
     ]
     for a in plan.attributes:
         lines += ["", f"{a.name} ({a.k} values): {a.protocol} ({a.why})"]

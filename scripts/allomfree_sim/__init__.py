@@ -32,7 +32,7 @@ def main() -> None:
         from simulation.cli import main as command  # noqa: PLC0415 - found by the line above
 
         command.add_command(paper)
-        command()
+        command(prog_name="allomfree-sim")
     except ModuleNotFoundError as missing:
         sys.exit(
             f"error: allomfree-sim needs {missing.name}, which is not installed; nothing was "

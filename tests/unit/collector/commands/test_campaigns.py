@@ -67,7 +67,7 @@ def test_plan_says_how_many_devices_to_state(cli: Cli, file: Path) -> None:
     planned = facts_of(cli("plan", file, "--devices", 270_000, "--json"))
     assert planned["receipt_pages"] == 1_080
     text = cli("plan", file, "--devices", 270_000).stdout
-    assert "state devices = 270000 in the manifest; receipts then take 1080 pages" in text
+    assert "with devices = 270000 in the manifest, receipts take 1080 pages" in text
 
 
 def test_open_stores_the_campaign_once(cli: Cli, file: Path, data: Path) -> None:
