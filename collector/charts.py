@@ -31,7 +31,7 @@ from collector.results.display import (
     share_of,
     shares,
 )
-from collector.results.facts import attribute_of
+from collector.results.estimates import attribute_of
 from collector.results.tables import import_extra, mean_interval
 from collector.results.words import Facts, decimals, heading, number, quantity
 from protocol_spec import Result
@@ -242,7 +242,7 @@ def _fitted(chart: Chart, campaign: Campaign, rounds: Sequence[Result], fit: Fac
     """With the curves of a trend, and its sentence."""
     if fit is None or not fit["trends"]:
         return chart
-    curves = {(row["value"], row["unit"] is not None): row["curve"] for row in fit["trends"]}
+    curves = {(row["value"], row["unit"] is not None): row for row in fit["trends"]}
     lines = tuple(with_trend(drawn, curves[drawn.name, False]) for drawn in chart.lines)
     mean = curves.get(("mean", True))
     drawn = None if mean is None else with_trend(line(campaign, rounds, None, "mean"), mean)
@@ -259,7 +259,7 @@ def bar_chart(
 ) -> Chart:
     """The largest values of one result, none if it is withheld; `every` for intervals that hold
     for all at once."""
-    attribute = attribute_of(campaign, result)
+    attribute = attribute_of(campaign.manifest, result)
     found = shares(result, every=every)
     bars = named_bars(attribute.values, found, true) if found else []
     return Chart(
@@ -347,7 +347,7 @@ def line(
     """One value by its index, or the median or mean of a numeric question, over rounds."""
     found = tuple(p for r in rounds if (p := _point(campaign, r, chosen)) is not None)
     together = None if pooled is None else _point(campaign, pooled, chosen)
-    asked = attribute_of(campaign, rounds[0])
+    asked = attribute_of(campaign.manifest, rounds[0])
     if isinstance(chosen, str):
         return Line(chosen, found, together, unit=asked.unit)
     truth = None if true is None else 100 * true[chosen]
@@ -356,7 +356,7 @@ def line(
 
 def _point(campaign: Campaign, result: Result, chosen: int | Number) -> Point | None:
     """None where it is withheld, or the number cannot be known."""
-    known, asked = result.numbers, attribute_of(campaign, result)
+    known, asked = result.numbers, attribute_of(campaign.manifest, result)
     value: float | None = None
     low: float | None = None
     high: float | None = None
@@ -498,10 +498,10 @@ def line_curves(drawn: Line, *, together: str = "pooled", dots: bool = False) ->
     return made
 
 
-def with_trend(drawn: Line, curve: Facts) -> Line:
-    """A line with a fitted one, which is drawn within what is possible."""
-    scale = 100.0 if drawn.unit == "%" else 1.0
-    columns = ([scale * x for x in curve[name]] for name in ("value", "low_all", "high_all"))
+def with_trend(drawn: Line, row: Facts) -> Line:
+    """A line with a fitted one, which is drawn within what is possible; a mean is no share."""
+    scale, names = 100.0 if row["unit"] is None else 1.0, ("value", "low_all", "high_all")
+    columns = ([scale * x for x in row["curve"][name]] for name in names)
     rows = ((min(max(value, low), high), low, high) for value, low, high in zip(*columns))
     return replace(drawn, trend=tuple(rows))
 
@@ -521,7 +521,7 @@ def over_time(drawn: Line, label: str, together: str) -> str:
     begins, ends = drawn.times
     ticks = list(zip((begins, (begins + ends) / 2, ends), _moments(drawn.times)))
     span = _spread(curves, percent=drawn.unit == "%")
-    return _plot(curves, label, drawn.times, ticks, y=span, around=("", f" {drawn.unit}"))
+    return _plot(curves, label, drawn.times, ticks, y=span, unit=drawn.unit)
 
 
 def _over_time(drawn: Line, label: str, height: int) -> str:
@@ -531,7 +531,7 @@ def _over_time(drawn: Line, label: str, height: int) -> str:
     ticks = list(zip((0.0, *middle), _moments((begins, ends))))
     y = _spread(curves, percent=False)
     marks = _curves(curves, drawn.times, y, WIDTH, height)
-    return _framed(marks, label, y, ticks, height, ("", f" {drawn.unit}"))
+    return _framed(marks, label, y, ticks, height, drawn.unit)
 
 
 def distribution(numbers: Facts, true: Sequence[float] | None, label: str) -> str:
@@ -606,7 +606,7 @@ def _plot(
     ticks: Ticks,
     *,
     y: Span,
-    around: tuple[str, str] = ("", " %"),
+    unit: str = "%",
     height: int = 320,
 ) -> str:
     """Curves with a legend above, a grid behind and numbers at the grid's lines."""
@@ -617,25 +617,16 @@ def _plot(
     entries.sort(key=lambda entry: (entry[0] != "line", entry[0] != "band"))
     scaled = [(WIDTH * (at - x[0]) / (x[1] - x[0]), name) for at, name in ticks]
     marks = _curves(curves, x, y, WIDTH, height)
-    return legend(entries) + _framed(marks, label, y, scaled, height, around)
+    return legend(entries) + _framed(marks, label, y, scaled, height, unit)
 
 
-def _framed(
-    marks: str,
-    label: str,
-    y: Span,
-    ticks: Ticks,
-    height: int,
-    around: tuple[str, str] = ("", " %"),
-) -> str:
+def _framed(marks: str, label: str, y: Span, ticks: Ticks, height: int, unit: str) -> str:
     """Marks that are scaled to the width, and around them texts that are not."""
     grid, texts = [], []
-    before, after = map(escape, around)
     for at in _steps(*y):
         line_y = _n(12 + height * (y[1] - at) / (y[1] - y[0]))
         grid.append(f'<line class="grid" x1="0" x2="100%" y1="{line_y}" y2="{line_y}"/>')
-        label_text = f"{before}{at:g}{after}"
-        texts.append(f'<text x="2" y="{line_y}" dy="-3">{label_text}</text>')
+        texts.append(f'<text x="2" y="{line_y}" dy="-3">{at:g} {escape(unit)}</text>')
     for across, name in ticks:
         share = round(100 * across / WIDTH, 2)
         anchor = "start" if share < 5 else "end" if share > 95 else "middle"

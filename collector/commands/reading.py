@@ -231,15 +231,15 @@ def estimate(
     with closing(read_store(settings.data_dir, settings.store)) as store:
         found = store.campaign(campaign)
         if trend is not None:
-            show(trends(store, found, attribute, trend), as_json, _trends_text)
+            _show_each(trends(store, found, attribute, trend), as_json, _trend_lines)
             return
         if other is not None and value is None:
             compared = _compared(store, found, attribute, number, other)
-            show(compared, as_json, _differences_text)
+            _show_each(compared, as_json, _difference_lines)
             return
         if by is not None:
             grouped = by_group(store, found, attribute, number, by, _totals(totals))
-            show(grouped, as_json, _groups_text)
+            _show_each(grouped, as_json, _group_lines)
             return
         results = chosen_results(store, found, attribute, number)
         last = store.last_sealed(found.id)
@@ -265,6 +265,11 @@ def estimate(
     truth = known_truth(settings.data_dir, found) or {}
     drawn = (plot_text(f, width=width, ink=ink, true=truth.get(f["attribute"])) for f in facts)
     show(facts, as_json, lambda _: "\n\n".join(drawn))
+
+
+def _show_each(found: list[Facts], as_json: bool, lines: Callable[[Facts], Iterable[str]]) -> None:
+    """A paragraph for each question."""
+    show(found, as_json, lambda all_: "\n\n".join("\n".join(lines(each)) for each in all_))
 
 
 def result_text(facts: Facts, *, raw: bool = False) -> str:
@@ -344,10 +349,6 @@ def _compared(
         return comparisons(store, found, attribute, number, there, "")
 
 
-def _differences_text(compared: list[Facts]) -> str:
-    return "\n\n".join("\n".join(_difference_lines(facts)) for facts in compared)
-
-
 def _difference_lines(facts: Facts) -> Iterator[str]:
     a, b, rows = facts["a"], facts["b"], facts["differences"]
     yield from (f"{facts['attribute']}: {facts['question']}", f"  {facts['sentence']}")
@@ -364,10 +365,6 @@ def _totals(text: str | None) -> dict[str, float] | None:
     return {name.strip(): float(devices) for name, devices in pairs}
 
 
-def _groups_text(grouped: list[Facts]) -> str:
-    return "\n\n".join("\n".join(_group_lines(facts)) for facts in grouped)
-
-
 def _group_lines(facts: Facts) -> Iterator[str]:
     yield f"{facts['attribute']}: {facts['question']}"
     for group in facts["groups"]:
@@ -379,10 +376,6 @@ def _group_lines(facts: Facts) -> Iterator[str]:
     if facts["fleet"] is not None:
         yield "  all devices, groups weighed by their known sizes"
         yield from (f"    {line}" for line in _share_table(facts["fleet"]))
-
-
-def _trends_text(trends: list[Facts]) -> str:
-    return "\n\n".join("\n".join(_trend_lines(facts)) for facts in trends)
 
 
 def _trend_lines(facts: Facts) -> Iterator[str]:

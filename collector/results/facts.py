@@ -20,6 +20,7 @@ from collector.planning import LIARS, TARGET, warnings, why
 from collector.records import NO_CAMPAIGN, POOLED, Campaign
 from collector.results.display import headline, shares
 from collector.results.estimates import (
+    attribute_of,
     lie_shift_of,
     most_interesting,
     plausibility_of,
@@ -90,10 +91,6 @@ def attribute_index(campaign: Campaign, attribute: str) -> int:
             f"{shown(', '.join(names), 600)}"
         )
     return names.index(attribute)
-
-
-def attribute_of(campaign: Campaign, result: Result) -> Attribute:
-    return campaign.manifest.attributes[attribute_index(campaign, result.attribute)]
 
 
 def round_number(store: Store, campaign: Campaign, wanted: str) -> int:
@@ -261,7 +258,7 @@ def result_facts(campaign: Campaign, result: Result, last_sealed: int | None) ->
     It is final once its round is sealed. `difference` has the half-widths of a difference, of a
     `pair` named beforehand and of all pairs at once, which shows which value is `tallest`.
     """
-    attribute, far = attribute_of(campaign, result), result.difference
+    attribute, far = attribute_of(campaign.manifest, result), result.difference
     silence = _silence(campaign, result)
     final = result.round is None or (last_sealed is not None and result.round <= last_sealed)
     return {
@@ -352,7 +349,7 @@ def _implausible(campaign: Campaign, result: Result) -> list[str]:
         apart = f"{abs(found.sum_z):.1f} standard errors from 100 %"
         reasons.append(f"the unbiased estimates sum to {in_percent(found.total)} %, {apart}")
     if found.lowest_is_off:
-        value = attribute_of(campaign, result).values[found.lowest]
+        value = attribute_of(campaign.manifest, result).values[found.lowest]
         reasons.append(f"“{value}” is {abs(found.lowest_z):.1f} standard errors below 0")
     warning = (
         f"honest devices hardly send this: {', and '.join(reasons)}. Some devices lie or are "

@@ -19,7 +19,7 @@ from collector.results.trends import compare_results
 from collector.results.words import Facts
 from collector.store import Store
 from protocol_spec import Groups, Result
-from protocol_spec.estimation import post_stratified
+from protocol_spec.estimation import post_stratified, series_of
 from protocol_spec.programs.output import quoted
 from protocol_spec.programs.settings import SettingsError
 
@@ -125,9 +125,7 @@ def _fleet(
     parts = [estimate_of(found.manifest, known[name]) for name in chosen]
     made = post_stratified(parts, list(chosen.values()))
     values = found.manifest.attributes[index].values
-    series = [made.raw, made.projected]
-    for ends in made.both_intervals():
-        series += ends
+    columns = {"value": values, **series_of(made)}
     names = ("value", "raw", "projected", "low", "high", "low_all", "high_all")
-    bars = zip(values, *(column.tolist() for column in series))
+    bars = zip(*(columns[name] for name in names))
     return {"totals": dict(totals), "histogram": [dict(zip(names, bar)) for bar in bars]}

@@ -81,14 +81,18 @@ def _store_of(source: str | Path) -> Callable[[], Store] | None:
     return (lambda: read_store(directory)) if is_store else None
 
 
+def _opened(source: str | Path, what: str) -> closing[Store]:
+    opened = _store_of(source)
+    if opened is None:
+        raise UnreadableResults(f"{source} is no data directory or shared store: {what} need one")
+    return closing(opened())
+
+
 def read_trends(
     source: str | Path, fit: str, campaign: str | None, attribute: str | None
 ) -> list[dict[str, Any]]:
     """Rows of trends, of all campaigns or of one."""
-    opened = _store_of(source)
-    if opened is None:
-        raise UnreadableResults(f"{source} is no data directory or shared store: trends need one")
-    with closing(opened()) as store:
+    with _opened(source, "trends") as store:
         names = [campaign] if campaign else [each.name for each in store.campaigns()]
         found = [trends(store, store.campaign(name), attribute, fit) for name in names]
     return [row for facts in found for each in facts for row in each["trends"]]
@@ -98,10 +102,7 @@ def read_groups(
     source: str | Path, label: str, number: str, campaign: str | None, attribute: str | None
 ) -> list[dict[str, Any]]:
     """Rows of groups, of one campaign."""
-    opened = _store_of(source)
-    if opened is None:
-        raise UnreadableResults(f"{source} is no data directory or shared store: groups need one")
-    with closing(opened()) as store:
+    with _opened(source, "groups") as store:
         return list(group_rows(store, store.campaign(campaign), attribute, number, label))
 
 

@@ -19,8 +19,9 @@ from typing import Any, Final, Literal
 
 from collector.errors import MissingPackage
 from collector.records import Campaign
-from collector.results.estimates import margins_of
-from protocol_spec import Attribute, Numbers, Result
+from collector.results.estimates import attribute_of, margins_of
+from protocol_spec import RESULT_SERIES, Attribute, Numbers, Result
+from protocol_spec.estimation import series_of
 from protocol_spec.programs.output import quoted
 from protocol_spec.programs.settings import SettingsError
 
@@ -49,10 +50,6 @@ KINDS: Final[dict[str, Kind]] = {
 }
 COLUMNS: Final = tuple(KINDS)
 _OF_RESULT: Final = ("rounds", "first", "last", "protocol", "n", "devices", "n_eff", "withheld")
-_OF_VALUE: Final = (
-    *("raw", "projected", "privacy_error", "sampling_error"),
-    *("low", "high", "low_all", "high_all"),
-)
 
 
 def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[Row]:
@@ -72,21 +69,15 @@ def rows(campaign: Campaign, results: Iterable[Result]) -> Iterator[Row]:
 def margin_facts(campaign: Campaign, result: Result) -> Iterator[Row]:
     """Each question of a pair as if it had been asked alone, with rows as `histogram` has them."""
     for part, margin in margins_of(campaign.manifest, result):
-        ends = (end for both in margin.both_intervals(result.confidence) for end in both)
-        errors = margin.privacy_error, margin.sampling_error
-        series = zip(*(each.tolist() for each in (margin.raw, margin.projected, *errors, *ends)))
-        bars = [
-            {"value": value, **dict(zip(("bin_low", "bin_high"), bin_ends(part, i)))}
-            | dict(zip(_OF_VALUE, row))
-            for i, (value, row) in enumerate(zip(part.values, series))
-        ]
+        bars = list(_bars(part, series_of(margin, result.confidence)))
         yield {"attribute": part.name, "unit": part.unit, "histogram": bars}
 
 
 def of_result(campaign: Campaign, result: Result) -> Row:
     """What is the same for all values of a result; `mean_low` and `mean_high` include what the
     width of bins can hide."""
-    rounds, asked, numbers = campaign.manifest.rounds, _asked(campaign, result), result.numbers
+    rounds, numbers = campaign.manifest.rounds, result.numbers
+    asked = attribute_of(campaign.manifest, result)
     mean: tuple[float | None, ...] = (None, None, None)
     middle = mean
     if numbers is not None:
@@ -107,16 +98,16 @@ def of_result(campaign: Campaign, result: Result) -> Row:
 
 def histogram(campaign: Campaign, result: Result) -> Iterator[Row]:
     """What each value of a result has of its own."""
-    asked = _asked(campaign, result)
-    series = {"count": result.counts} | {name: getattr(result, name) for name in _OF_VALUE}
+    series = {"count": result.counts} | {name: getattr(result, name) for name in RESULT_SERIES}
+    return _bars(attribute_of(campaign.manifest, result), series)
+
+
+def _bars(asked: Attribute, series: Mapping[str, Sequence[float]]) -> Iterator[Row]:
+    """A row for each value; a series that is empty, because it is withheld, gives None."""
     for i, value in enumerate(asked.values):
         low, high = bin_ends(asked, i)
-        own = {name: None if result.withheld else row[i] for name, row in series.items()}
+        own = {name: column[i] if column else None for name, column in series.items()}
         yield {"value": value, "bin_low": low, "bin_high": high, **own}
-
-
-def _asked(campaign: Campaign, result: Result) -> Attribute:
-    return next(a for a in campaign.manifest.attributes if a.name == result.attribute)
 
 
 def mean_interval(asked: Attribute, numbers: Numbers) -> tuple[float, float] | None:

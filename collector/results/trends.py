@@ -14,9 +14,9 @@ import numpy as np
 from collector.errors import UnknownCampaign
 from collector.records import Campaign
 from collector.results.display import shares
+from collector.results.estimates import attribute_of
 from collector.results.facts import (
     attribute_index,
-    attribute_of,
     chosen_results,
     latest_results,
 )
@@ -26,6 +26,7 @@ from collector.store import Store
 from protocol_spec import Attribute, ParameterError, Result, parse_duration
 from protocol_spec.estimation import (
     Array,
+    Fit,
     Series,
     difference_interval,
     fit_harmonic,
@@ -82,32 +83,18 @@ def trend_facts(
 ) -> Facts:
     """The trend of each value and of the mean: what `estimate --trend --json` prints. Where there
     is none, `sentence` says why. Of the values `curves` there are curves as well."""
-    manifest, asked, wave = campaign.manifest, campaign.manifest.attributes[index], period_of(fit)
-    schedule, mechanism = manifest.rounds, manifest.mechanisms[index]
-    found = [result for result in rounds if not result.withheld][-MOST_ROUNDS:]
+    asked, mechanism = campaign.manifest.attributes[index], campaign.manifest.mechanisms[index]
+    found, wave = [r for r in rounds if not r.withheld][-MOST_ROUNDS:], period_of(fit)
     facts: Facts = {"campaign": campaign.name, "attribute": asked.name, "question": asked.question}
     facts |= {"fit": fit, "sentence": "", "warnings": [], "trends": []}
     try:
-        of = _series(campaign, index, found)
-        made = (fit_line if fit == "line" else fit_smooth)(of)
-        made = made if wave is None else fit_harmonic(of, wave / schedule.period)
+        made = _fitted(campaign, index, found, fit, wave)
     except ParameterError as error:
         return {**facts, "sentence": f"{error.remedy[0].upper()}{error.remedy[1:].rstrip('.')}."}
-    opens, closes = schedule.opens(found[0].first), schedule.closes(found[-1].last)
-    per = _per(closes - opens) if fit == "line" else ""
-    share = _SECONDS[per] / (closes - opens) if per else 1.0
-    shared: Facts = {"campaign": campaign.name, "attribute": asked.name, "fit": fit}
-    shared |= {"per": per or None, "first": found[0].first, "last": found[-1].last}
-    shared |= {"rounds": len(found), "opens": instant(opens), "closes": instant(closes)}
-    shared["highest"] = None
+    about, share = _time(campaign, found, fit)
     for value, unit, weights in _functionals(asked):
-        if wave is None:
-            change = made.change(weights, asked.k)
-        else:
-            change, highest = made.swing(weights, asked.k)
-            shared["highest"] = instant(round(schedule.first + schedule.period * highest))
-        numbers = {name: float(x) * share for name, x in zip(_CHANGE, change)}
-        row = shared | numbers | {"value": value, "unit": unit, "fits": made.describes(weights)}
+        row = facts | about | _change(campaign, made, weights, share)
+        row |= {"value": value, "unit": unit}
         row = {name: row[name] for name in COLUMNS} | {"sentence": trend_sentence(row)}
         if value in curves:
             row["curve"] = {n: x.tolist() for n, x in made.curve(weights)._asdict().items()}
@@ -117,7 +104,39 @@ def trend_facts(
     return {**facts, "sentence": _summary(facts["trends"], share), "warnings": warnings}
 
 
-_CHANGE: Final = ("change", "low", "high", "low_all", "high_all")
+def _fitted(
+    campaign: Campaign, index: int, found: Sequence[Result], fit: str, wave: int | None
+) -> Fit:
+    of = _series(campaign, index, found)
+    if wave is not None:
+        return fit_harmonic(of, wave / campaign.manifest.rounds.period)
+    return fit_line(of) if fit == "line" else fit_smooth(of)
+
+
+def _time(campaign: Campaign, found: Sequence[Result], fit: str) -> tuple[Facts, float]:
+    """The rounds of a trend, and of which share of their time its changes are: of a line, of the
+    longest unit that fits in twice."""
+    schedule, first, last = campaign.manifest.rounds, found[0].first, found[-1].last
+    opens, closes = schedule.opens(first), schedule.closes(last)
+    per = None
+    if fit == "line":
+        twice = (name for name, length in _SECONDS.items() if 2 * length <= closes - opens)
+        per = next(twice, "a second")
+    facts = {"per": per, "first": first, "last": last, "rounds": len(found)}
+    facts |= {"opens": instant(opens), "closes": instant(closes)}
+    return facts, _SECONDS[per] / (closes - opens) if per else 1.0
+
+
+def _change(campaign: Campaign, made: Fit, weights: Array, share: float) -> Facts:
+    """How one weighted sum changes; of a wave how far it swings, and when it is highest."""
+    schedule, highest = campaign.manifest.rounds, None
+    if made.period:
+        change, moment = made.swing(weights, weights.size)
+        highest = instant(round(schedule.first + schedule.period * moment))
+    else:
+        change = made.change(weights, weights.size)
+    facts: Facts = {name: float(x) * share for name, x in zip(("change", *_ENDS), change)}
+    return facts | {"highest": highest, "fits": made.describes(weights)}
 
 
 def _series(campaign: Campaign, index: int, found: Sequence[Result]) -> Series:
@@ -131,11 +150,6 @@ def _series(campaign: Campaign, index: int, found: Sequence[Result]) -> Series:
     )
 
 
-def _per(seconds: int) -> str:
-    """The longest unit of which there are two."""
-    return next((name for name, length in _SECONDS.items() if 2 * length <= seconds), "a second")
-
-
 def _functionals(asked: Attribute) -> Iterator[tuple[str, str | None, Array]]:
     """The mean of a question that every device answers with a number, and each value; only the
     mean has a unit."""
@@ -146,42 +160,67 @@ def _functionals(asked: Attribute) -> Iterator[tuple[str, str | None, Array]]:
 
 def trend_sentence(row: Facts, every: str = "") -> str:
     """What a trend shows; `every` is "_all" for what holds for all values at once."""
-    low, high, wave = row[f"low{every}"], row[f"high{every}"], row["highest"]
-    name = "the mean" if row["unit"] is not None else f"“{row['value']}”"
+    name, wave = _name(row), row["highest"]
     when = row["per"] or f"from {_day(row['opens'])} to {_day(row['closes'])}"
     when = f"within {row['fit']}" if wave else when
-    sure = f"95 % confidence{', all values at once' if every else ''}"
-    if low <= 0.0 <= high:
-        ends = f"between {_amount(row, low, high)}"
+    if not _is_shown(row, every):
+        ends = f"between {_amount(row, row[f'low{every}'], row[f'high{every}'])}"
         size = f"by {f'at most {_most(row, every)}' if wave else ends}"
-        return f"No change of {name} can be shown: it changed {size} {when} ({sure})."
-    verb, bounds = ("rose", (low, high)) if low > 0.0 else ("fell", (-high, -low))
+        return f"No change of {name} can be shown: it changed {size} {when} ({_SURE[every]})."
+    verb = "rose" if row[f"low{every}"] > 0.0 else "fell"
     if wave:
         verb, when = "varies", f"{when}, and is highest around {_day(wave)}"
-    text = f"{name} {verb} by between {_amount(row, *bounds)} {when} ({sure})."
+    text = f"{name} {verb} by between {_apart(row, every)} {when} ({_SURE[every]})."
     return text[0].upper() + text[1:]
 
 
 def _summary(trends: Sequence[Facts], possible: float) -> str:
-    """The mean's sentence where it says something, else that of the value that changed most.
-    No share can change by more than `possible`."""
-    first, values = trends[0], [row for row in trends if row["unit"] is None]
-    if first not in values and not first["low"] <= 0.0 <= first["high"]:
-        return str(first["sentence"])
-    shown = [row for row in values if not row["low_all"] <= 0.0 <= row["high_all"]]
-    if shown:
-        return trend_sentence(max(shown, key=lambda row: abs(row["change"])), "_all")
-    widest = max(values, key=lambda row: max(-row["low_all"], row["high_all"]))
-    when = widest["per"] or ("in this time" if widest["highest"] else "from beginning to end")
-    if max(-widest["low_all"], widest["high_all"]) >= possible:
+    """What to say of all values in one sentence; no share can change by more than `possible`."""
+    row, every = _leading(trends, "change")
+    if _is_shown(row, every):
+        return trend_sentence(row, every)
+    when = row["per"] or ("in this time" if row["highest"] else "from beginning to end")
+    if max(-row["low_all"], row["high_all"]) >= possible:
         return (
             "No change can be shown, and none is ruled out: intervals are as wide as shares can "
-            "change (95 % confidence, all values at once)."
+            f"change ({_SURE[every]})."
         )
     return (
-        f"No change can be shown: no share changed by more than {_most(widest, '_all')} {when} "
-        "(95 % confidence, all values at once)."
+        f"No change can be shown: no share changed by more than {_most(row, every)} {when} "
+        f"({_SURE[every]})."
     )
+
+
+# --- what sentences are made of: rows of a mean, which has a unit, and of values ------------------
+
+_SURE: Final = {"": "95 % confidence", "_all": "95 % confidence, all values at once"}
+
+
+def _leading(rows: Sequence[Facts], size: str) -> tuple[Facts, str]:
+    """What one sentence is about: the mean where its interval shows something, else the value that
+    is furthest beyond chance for all values at once, else the one that may be furthest."""
+    mean = [row for row in rows if row["unit"] is not None and _is_shown(row, "")]
+    if mean:
+        return mean[0], ""
+    values = [row for row in rows if row["unit"] is None]
+    shown = [row for row in values if _is_shown(row, "_all")]
+    if shown:
+        return max(shown, key=lambda row: abs(row[size])), "_all"
+    return max(values, key=lambda row: max(-row["low_all"], row["high_all"])), "_all"
+
+
+def _is_shown(row: Facts, every: str) -> bool:
+    return not row[f"low{every}"] <= 0.0 <= row[f"high{every}"]
+
+
+def _name(row: Facts) -> str:
+    return "the mean" if row["unit"] is not None else f"“{row['value']}”"
+
+
+def _apart(row: Facts, every: str) -> str:
+    """Both ends of an interval that shows a direction, without it."""
+    low, high = row[f"low{every}"], row[f"high{every}"]
+    return _amount(row, low, high) if low > 0.0 else _amount(row, -high, -low)
 
 
 def _amount(row: Facts, low: float, high: float) -> str:
@@ -231,7 +270,7 @@ def compare_results(
     they may share memos.
     """
     (a, first), (b, second) = ours, theirs
-    asked, other = attribute_of(a, first), attribute_of(b, second)
+    asked, other = attribute_of(a.manifest, first), attribute_of(b.manifest, second)
     if asked.values != other.values:
         raise UnknownCampaign(
             f"{asked.name} has other values in {b.name} than in {a.name}; nothing was compared"
@@ -254,12 +293,12 @@ def compare_results(
     shown = zip(*([share.value for share in shares(result)] for result in (first, second)))
     for value, pair, numbers in zip(asked.values, shown, zip(*columns)):
         row = dict(zip(("value", "a", "b"), (value, *pair)))
-        facts["differences"].append(row | dict(zip(_DIFFERENCE, map(float, numbers))))
+        facts["differences"].append(row | dict(zip(("difference", *_ENDS), map(float, numbers))))
     facts["mean"] = _means(first, second)
     return {**facts, "sentence": _compared(facts)}
 
 
-_DIFFERENCE: Final = ("difference", "low", "high", "low_all", "high_all")
+_ENDS: Final = ("low", "high", "low_all", "high_all")
 
 
 def _side(campaign: Campaign, result: Result, by_round: bool) -> Facts:
@@ -287,31 +326,21 @@ def _means(first: Result, second: Result) -> Facts | None:
         return None
     x, y = (np.array(each, dtype=np.float64) for each in both)
     low, high = difference_interval(tuple(x), tuple(y))
-    return dict(zip(("a", "b", *_DIFFERENCE), map(float, (x[0], y[0], x[0] - y[0], low, high))))
-
-
-def _compared(facts: Facts) -> str:
-    a, b, mean = (facts[name] for name in ("a", "b", "mean"))
-    if mean is not None and not mean["low"] <= 0.0 <= mean["high"]:
-        more = _apart({**mean, "unit": facts["unit"]}, "")
-        where = f"in {a['label']} than in {b['label']}"
-        return f"The mean is between {more} {where} (95 % confidence)."
-    rows = [row | {"unit": None} for row in facts["differences"]]
-    sure = "95 % confidence, all values at once"
-    shown = [row for row in rows if not row["low_all"] <= 0.0 <= row["high_all"]]
-    if shown:
-        row = max(shown, key=lambda each: abs(each["difference"]))
-        more = f"between {_apart(row, '_all')}"
-        return f"“{row['value']}” is {more} in {a['label']} than in {b['label']} ({sure})."
-    most = max(rows, key=lambda row: max(-row["low_all"], row["high_all"]))
-    return (
-        f"No difference can be shown between {a['label']} and {b['label']}: no share differs by "
-        f"more than {_most(most, '_all')} ({sure})."
+    return dict(
+        zip(("a", "b", "difference", *_ENDS), map(float, (x[0], y[0], x[0] - y[0], low, high)))
     )
 
 
-def _apart(row: Facts, every: str) -> str:
-    """By how much it is higher, or lower."""
-    low, high = row[f"low{every}"], row[f"high{every}"]
-    ends, word = ((low, high), "higher") if low > 0.0 else ((-high, -low), "lower")
-    return f"{_amount(row, *ends)} {word}"
+def _compared(facts: Facts) -> str:
+    a, b, mean = facts["a"]["label"], facts["b"]["label"], facts["mean"]
+    rows = [row | {"unit": None} for row in facts["differences"]]
+    rows += [mean | {"unit": facts["unit"]}] if mean is not None else []
+    row, every = _leading(rows, "difference")
+    if not _is_shown(row, every):
+        return (
+            f"No difference can be shown between {a} and {b}: no share differs by more than "
+            f"{_most(row, every)} ({_SURE[every]})."
+        )
+    word, name = "higher" if row[f"low{every}"] > 0.0 else "lower", _name(row)
+    ends = f"between {_apart(row, every)} {word} in {a} than in {b}"
+    return f"{name[0].upper()}{name[1:]} is {ends} ({_SURE[every]})."

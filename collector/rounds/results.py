@@ -24,6 +24,7 @@ from protocol_spec.estimation import (
     estimate_reports,
     numbers_of,
     project_pair,
+    series_of,
     smallest_difference,
     unevenness,
 )
@@ -204,11 +205,10 @@ def _result(
     if n == 0 or n_eff < needed:
         return withheld
     made = evidence.estimate()
-    ends, ends_of_all = made.both_intervals(CONFIDENCE)
-    errors = made.privacy_error, made.sampling_error
-    shown = project_pair(made.raw, attribute.shape) if attribute.cross else made.projected
-    arrays = (made.raw, shown, *errors, *ends, *ends_of_all)
-    series: dict[str, Any] = {n: tuple(a.tolist()) for n, a in zip(RESULT_SERIES, arrays)}
+    columns = series_of(made, CONFIDENCE)
+    if attribute.cross:
+        columns["projected"] = project_pair(made.raw, attribute.shape).tolist()
+    series: dict[str, Any] = {name: tuple(column) for name, column in columns.items()}
     return replace(
         withheld,
         device_bound=evidence.device_bound(),

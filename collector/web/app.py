@@ -25,7 +25,7 @@ from collector.health import examine
 from collector.planning import Plan, plan_budget, plan_manifest
 from collector.records import Campaign
 from collector.results import facts
-from collector.results.estimates import compare, most_interesting
+from collector.results.estimates import attribute_of, compare, most_interesting
 from collector.results.facts import known_truth, latest_results, pooled_result
 from collector.results.tables import content
 from collector.results.trends import comparisons, period_of, trend_facts
@@ -282,7 +282,7 @@ def _over_time(pages: Pages, words: dict[str, str], query: Query, file_format: s
     trend = trend_facts(found, index, rounds, fit, [name]) if fit != NO_FIT else None
     row = None if trend is None else _trend_of(trend, chosen, name)
     if drawn is not None and row is not None:
-        drawn = charts.with_trend(drawn, row["curve"])
+        drawn = charts.with_trend(drawn, row)
     lines = charts.panels(found, rounds, pooled, data["truth"])
     return pages.page(
         "over_time.html",
@@ -372,7 +372,7 @@ def _round(pages: Pages, words: dict[str, str], query: Query, file_format: str) 
 def _others(store: Store, found: Campaign, result: Result, number: str) -> list[tuple[str, str]]:
     """What a result can be compared with: the round before it, and other campaigns that ask the
     same."""
-    asked = facts.attribute_of(found, result)
+    asked = attribute_of(found.manifest, result)
     others = [campaign for campaign in store.campaigns() if campaign.id != found.id]
     alike = [(c.name, c.manifest.title) for c in others if _asks(c, asked)]
     first = 0 if number == "pooled" else result.first

@@ -31,7 +31,13 @@ from protocol_spec.estimation.intervals import (
     project_to_simplex,
     within_one,
 )
-from protocol_spec.results import RESULT_QUANTILES, HalfWidths, Numbers, ResultQuantile
+from protocol_spec.results import (
+    RESULT_QUANTILES,
+    RESULT_SERIES,
+    HalfWidths,
+    Numbers,
+    ResultQuantile,
+)
 
 
 class Covariance(NamedTuple):
@@ -382,7 +388,15 @@ def _increasing(edges: Sequence[float], *, finite: bool = False) -> Array:
     return at
 
 
-# --- what a result says besides its bars ----------------------------------------------------------
+# --- what a result says ---------------------------------------------------------------------------
+
+
+def series_of(estimated: Estimate, confidence: float = 0.95) -> dict[str, list[float]]:
+    """A number for each value under each of the names in `RESULT_SERIES`."""
+    ends, ends_of_all = estimated.both_intervals(confidence)
+    errors = estimated.privacy_error, estimated.sampling_error
+    arrays = (estimated.raw, estimated.projected, *errors, *ends, *ends_of_all)
+    return {name: array.tolist() for name, array in zip(RESULT_SERIES, arrays)}
 
 
 def numbers_of(

@@ -88,6 +88,7 @@ def test_a_wave_and_what_a_line_does_not_describe() -> None:
     assert (row["fits"], row["per"]) == (True, None)
     assert row["highest"][:15] == "2027-01-15T11:0", "three hours after the beginning"
     assert "within 7h, and is highest around 2027-01-15 (95 % confidence)." in row["sentence"]
+    assert trend(wave[:6], "7h")["trends"], "of fewer rounds than a smooth curve needs"
     assert not gas(trend(wave))["fits"]
     smooth = gas(trend(rising(14), "smooth"))
     assert smooth["low"] < smooth["change"] < smooth["high"]
