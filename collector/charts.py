@@ -518,20 +518,14 @@ def _point_title(drawn: Line, point: Point) -> str:
 def over_time(drawn: Line, label: str, together: str) -> str:
     """One value over time with its axes and legend."""
     curves = line_curves(drawn, together=together, dots=True)
+    return _legend_of(curves) + _timed(drawn, curves, label)
+
+
+def _timed(drawn: Line, curves: Sequence[Curve], label: str, height: int = 320) -> str:
     begins, ends = drawn.times
     ticks = list(zip((begins, (begins + ends) / 2, ends), _moments(drawn.times)))
-    span = _spread(curves, percent=drawn.unit == "%")
-    return _plot(curves, label, drawn.times, ticks, y=span, unit=drawn.unit)
-
-
-def _over_time(drawn: Line, label: str, height: int) -> str:
-    """The same without a legend, for files."""
-    curves, (begins, ends) = line_curves(drawn, dots=True), drawn.times
-    middle = (WIDTH / 2, WIDTH)
-    ticks = list(zip((0.0, *middle), _moments((begins, ends))))
-    y = _spread(curves, percent=False)
-    marks = _curves(curves, drawn.times, y, WIDTH, height)
-    return _framed(marks, label, y, ticks, height, drawn.unit)
+    y = _spread(curves, percent=drawn.unit == "%")
+    return _plot(curves, label, drawn.times, ticks, y=y, unit=drawn.unit, height=height)
 
 
 def distribution(numbers: Facts, true: Sequence[float] | None, label: str) -> str:
@@ -568,7 +562,8 @@ def distribution(numbers: Facts, true: Sequence[float] | None, label: str) -> st
     ticks = [(edge, quantity(edge)) for edge in some]
     margin = 0.02 * (edges[-1] - edges[0])
     span = (edges[0] - margin, edges[-1] + margin)
-    return _plot(curves, label, span, ticks, y=(0.0, 100.0), height=280)
+    drawn = _plot(curves, label, span, ticks, y=(0.0, 100.0), unit="%", height=280)
+    return _legend_of(curves) + drawn
 
 
 def sparkline(drawn: Line, y: Span | None = None) -> str:
@@ -599,43 +594,32 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     return f'<ul class="legend">{"".join(made)}</ul>'
 
 
-def _plot(
-    curves: Sequence[Curve],
-    label: str,
-    x: Span,
-    ticks: Ticks,
-    *,
-    y: Span,
-    unit: str = "%",
-    height: int = 320,
-) -> str:
-    """Curves with a legend above, a grid behind and numbers at the grid's lines."""
+def _legend_of(curves: Iterable[Curve]) -> str:
     entries = []
     for curve in curves:
         entries += [(curve.kind, curve.name)] if curve.name else []
         entries += [(curve.band_kind, curve.band_name)] if curve.band_name else []
-    entries.sort(key=lambda entry: (entry[0] != "line", entry[0] != "band"))
-    scaled = [(WIDTH * (at - x[0]) / (x[1] - x[0]), name) for at, name in ticks]
-    marks = _curves(curves, x, y, WIDTH, height)
-    return legend(entries) + _framed(marks, label, y, scaled, height, unit)
+    return legend(sorted(entries, key=lambda entry: (entry[0] != "line", entry[0] != "band")))
 
 
-def _framed(marks: str, label: str, y: Span, ticks: Ticks, height: int, unit: str) -> str:
-    """Marks that are scaled to the width, and around them texts that are not."""
+def _plot(
+    curves: Sequence[Curve], label: str, x: Span, ticks: Ticks, *, y: Span, unit: str, height: int
+) -> str:
+    """Curves that are scaled to the width, and around them a grid and texts that are not."""
     grid, texts = [], []
     for at in _steps(*y):
         line_y = _n(12 + height * (y[1] - at) / (y[1] - y[0]))
         grid.append(f'<line class="grid" x1="0" x2="100%" y1="{line_y}" y2="{line_y}"/>')
         texts.append(f'<text x="2" y="{line_y}" dy="-3">{at:g} {escape(unit)}</text>')
-    for across, name in ticks:
-        share = round(100 * across / WIDTH, 2)
+    for at, name in ticks:
+        share = round(100 * (at - x[0]) / (x[1] - x[0]), 2)
         anchor = "start" if share < 5 else "end" if share > 95 else "middle"
         texts.append(
             f'<text x="{share}%" y="{height + 32}" text-anchor="{anchor}">{escape(name)}</text>'
         )
     inner = (
         f'<svg y="12" width="100%" height="{height}" viewBox="0 0 {WIDTH} {height}" '
-        f'preserveAspectRatio="none">{marks}</svg>'
+        f'preserveAspectRatio="none">{_curves(curves, x, y, WIDTH, height)}</svg>'
     )
     return (
         f'<svg class="plot framed" width="100%" height="{height + 40}" role="img" '
@@ -760,7 +744,8 @@ def _drawn(chart: Chart) -> tuple[str, float]:
     begins += 14
     if chart.mean is not None:
         place = f'x="16" y="{_n(begins)}" width="{WIDTH - 32}" height="290"'
-        head += f"<svg {place}>{_over_time(chart.mean, 'mean', 240)}</svg>"
+        mean = _timed(chart.mean, line_curves(chart.mean, dots=True), "mean", 240)
+        head += f"<svg {place}>{mean}</svg>"
         begins += 310
     rows = [_panel(chart, i, begins) for i in range(len(chart.lines))]
     bottom = begins + -(-len(rows) // 3) * _PANEL[1]

@@ -27,6 +27,8 @@ from protocol_spec import (
     Reporting,
 )
 from protocol_spec.estimation import (
+    CUBES,
+    SQUARES,
     Estimate,
     contrast,
     critical_value,
@@ -234,13 +236,11 @@ class Case:
         error it would have. With ENDLESS rounds, what repeated reports do not average out."""
         one, k, n = self._of_one_device(rounds), self.mechanism.k, self.devices_answered(rounds)
         raw = np.full(k, 1.0 / k) if shape is None else np.asarray(shape, dtype=np.float64)
-        second = ("v0", "slope", "base", "base_slope", "dilution")
-        third = ("third0", "third_slope", "coupled", "third_dilution")
         moments = replace(
             one.moments,
             n_eff=one.moments.n_eff * n,
-            **{name: getattr(one.moments, name) / n for name in second},
-            **{name: getattr(one.moments, name) / n**2 for name in third},
+            **{name: getattr(one.moments, name) / n for name in SQUARES},
+            **{name: getattr(one.moments, name) / n**2 for name in CUBES},
         )
         return replace(one, raw=raw, moments=moments)
 

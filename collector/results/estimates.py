@@ -19,6 +19,7 @@ from collector.errors import UnknownCampaign
 from collector.results.words import Facts
 from protocol_spec import Attribute, Manifest, Mechanism, Result
 from protocol_spec.estimation import (
+    CUBES,
     Array,
     Channel,
     Contrast,
@@ -79,7 +80,7 @@ def _mixed(mechanism: Mechanism, result: Result) -> Estimate:
     noise, n = [level.v0 for level in levels], result.n_eff
     third = {
         name: float(np.interp(v0 * n, noise, [getattr(each, name) for each in levels])) / n**2
-        for name in ("third0", "third_slope", "coupled", "third_dilution")
+        for name in CUBES
     }
     known = replace(some.moments, v0=v0, slope=slope, base=base, base_slope=base_slope, **third)
     return replace(some, moments=known)

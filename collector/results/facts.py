@@ -67,8 +67,7 @@ def chosen_results(
     stored = store.results(campaign.id, index, range(number, number + 1))
     if stored:
         return stored
-    indices = range(len(campaign.manifest.attributes)) if index is None else [index]
-    return [_open_round(store, campaign, number, i) for i in indices]
+    return [_open_round(store, campaign, number, i) for i in attribute_indexes(campaign, attribute)]
 
 
 def _open_round(store: Store, campaign: Campaign, number: int, index: int) -> Result:
@@ -91,6 +90,13 @@ def attribute_index(campaign: Campaign, attribute: str) -> int:
             f"{shown(', '.join(names), 600)}"
         )
     return names.index(attribute)
+
+
+def attribute_indexes(campaign: Campaign, attribute: str | None) -> Sequence[int]:
+    """Of all attributes, or of the one named."""
+    if attribute is None:
+        return range(len(campaign.manifest.attributes))
+    return [attribute_index(campaign, attribute)]
 
 
 def round_number(store: Store, campaign: Campaign, wanted: str) -> int:

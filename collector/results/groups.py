@@ -12,7 +12,7 @@ from typing import Final
 from collector.errors import UnknownCampaign
 from collector.records import POOLED, Campaign
 from collector.results.estimates import estimate_of
-from collector.results.facts import attribute_index, result_facts, round_number
+from collector.results.facts import attribute_indexes, result_facts, round_number
 from collector.results.tables import COLUMNS as OF_RESULTS
 from collector.results.tables import rows
 from collector.results.trends import compare_results
@@ -64,8 +64,7 @@ def _wanted(
     if number == "all":
         raise UnknownCampaign("groups of all rounds are not shown at once; name one, or pooled")
     key = POOLED if number == "pooled" else round_number(store, found, number)
-    asked = range(len(found.manifest.attributes))
-    return groups, key, asked if attribute is None else [attribute_index(found, attribute)]
+    return groups, key, attribute_indexes(found, attribute)
 
 
 def _known(

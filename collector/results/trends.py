@@ -17,6 +17,7 @@ from collector.results.display import shares
 from collector.results.estimates import attribute_of
 from collector.results.facts import (
     attribute_index,
+    attribute_indexes,
     chosen_results,
     latest_results,
 )
@@ -71,8 +72,7 @@ def period_of(fit: str) -> int | None:
 def trends(store: Store, found: Campaign, attribute: str | None, fit: str) -> list[Facts]:
     """`trend_facts` of every question, or of the one named, with all curves."""
     asked, made = found.manifest.attributes, []
-    chosen = range(len(asked)) if attribute is None else [attribute_index(found, attribute)]
-    for i in chosen:
+    for i in attribute_indexes(found, attribute):
         rounds = latest_results(store, found, i, MOST_ROUNDS).rounds
         made.append(trend_facts(found, i, rounds, fit, (MEAN, *asked[i].values)))
     return made

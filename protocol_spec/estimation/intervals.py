@@ -93,6 +93,11 @@ class Group(NamedTuple):
     weight: Array
 
 
+# Moments by how they grow with the weights of devices: with their squares, and with their cubes.
+SQUARES: Final = ("v0", "slope", "base", "base_slope", "dilution")
+CUBES: Final = ("third0", "third_slope", "coupled", "third_dilution")
+
+
 @dataclass(frozen=True, slots=True)
 class Moments:
     """What is known of an estimate's error before its value is.
@@ -124,6 +129,11 @@ class Moments:
         sampled = 3.0 * self.coupled + (1.0 - 2.0 * f) * self.third_dilution
         variance: Array = self.v0 + f * self.slope + spread * self.dilution
         return variance, self.third0 + f * self.third_slope + spread * sampled
+
+    @property
+    def base_coupled(self) -> float:
+        """`coupled` of a weighted sum, which has `base_slope` in place of `slope`."""
+        return self.coupled * self.base_slope / self.slope if self.slope else 0.0
 
     def variance(self, f: Array) -> Array:
         return self.variance_and_third(f)[0]

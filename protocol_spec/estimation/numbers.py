@@ -252,10 +252,9 @@ class Distribution:
         squares, cubes = centred**2, centred**3
         variance = known.base * (number * squares).sum(axis=0)
         variance += (f * (known.base_slope * squares + known.dilution * c**2)).sum(axis=0)
-        coupled = known.coupled * known.base_slope / known.slope if known.slope else 0.0
         third = known.third0 * (number * cubes).sum(axis=0)
         third += known.third_slope * (f * cubes).sum(axis=0)
-        third += 3.0 * coupled * (f * squares * c).sum(axis=0)
+        third += 3.0 * known.base_coupled * (f * squares * c).sum(axis=0)
         third += known.third_dilution * (f * c**3).sum(axis=0)
         return variance, third
 

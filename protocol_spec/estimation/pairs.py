@@ -75,7 +75,6 @@ def moments_of_sum(known: Moments, cells: int, k: int) -> Moments:
     """
     own, other = 1.0 - cells / k, -cells / k
     squares, cubes = (cells * own**n + (k - cells) * other**n for n in (2, 3))
-    coupled = known.coupled * known.base_slope / known.slope if known.slope else 0.0
     return replace(
         known,
         v0=known.base * squares + known.base_slope * other**2,
@@ -83,7 +82,7 @@ def moments_of_sum(known: Moments, cells: int, k: int) -> Moments:
         third0=known.third0 * cubes + known.third_slope * other**3,
         third_slope=known.third_slope * (own**3 - other**3),
         base=known.base * cells,
-        coupled=coupled * (own**2 - other**2),
+        coupled=known.base_coupled * (own**2 - other**2),
     )
 
 

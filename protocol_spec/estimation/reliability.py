@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from protocol_spec.errors import ParameterError
 from protocol_spec.estimation.frequencies import Estimate
-from protocol_spec.estimation.intervals import device_noise
+from protocol_spec.estimation.intervals import CUBES, SQUARES, device_noise
 from protocol_spec.mechanisms.base import Channel
 
 FALSE_ALARMS: Final = 0.01  # the chance that an honest campaign is ever called implausible
@@ -145,12 +145,10 @@ def post_stratified(groups: Sequence[Estimate], totals: Sequence[float]) -> Esti
     if not weight.sum() > 0.0:
         raise ParameterError("totals", totals, "at least one device")
     weight = weight / weight.sum()
-    squares = ("v0", "slope", "base", "base_slope", "dilution")
-    cubes = ("third0", "third_slope", "coupled", "third_dilution")
     known = [group.moments for group in groups]
     summed = {
         name: float(sum(w**power * getattr(each, name) for w, each in zip(weight, known)))
-        for power, names in ((2, squares), (3, cubes))
+        for power, names in ((2, SQUARES), (3, CUBES))
         for name in names
     }
     n_eff = 1.0 / float(sum(w**2 / each.n_eff for w, each in zip(weight, known)))
