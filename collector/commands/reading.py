@@ -48,7 +48,7 @@ from collector.results.words import (
 from collector.settings import PAGE, Settings
 from collector.store import Store
 from collector.web import process
-from protocol_spec import OUTCOME_HELP, Outcome
+from protocol_spec import OUTCOME_HELP, Outcome, Result
 from protocol_spec.programs.cli import AS_JSON
 from protocol_spec.programs.output import allow_colours, clear_screen, json_escaped, shown
 from protocol_spec.programs.settings import SettingsError
@@ -226,6 +226,8 @@ def estimate(
     """
     if totals is not None and by is None:
         raise SettingsError("--totals is for groups: name their label with --by")
+    if value is not None and other is None:
+        raise SettingsError(f"--value {value}: name what it is compared with, with --compare")
     if plot and raw:
         raise SettingsError("--plot draws shares, and --raw prints what they are made of: give one")
     with closing(read_store(settings.data_dir, settings.store)) as store:
@@ -243,28 +245,22 @@ def estimate(
             return
         results = chosen_results(store, found, attribute, number)
         last = store.last_sealed(found.id)
-    if value is not None:
-        if other is None:
-            raise SettingsError(f"--value {value}: name what it is compared with, with --compare")
-        pair = {value, other}  # of attributes that have both; of all if there is none, to say so
-        having = {a.name for a in found.manifest.attributes if pair <= {*a.values}}
-        results = [result for result in results if result.attribute in having] or results
-    facts = [result_facts(found, result, last) for result in results]
     if value is not None and other is not None:
-        compared = [compare(found.manifest, result, value, other) for result in results]
-        texts = [_comparison_text(*both) for both in zip(facts, compared)]
-        show(compared, as_json, lambda _: "\n\n".join(texts))
+        _show_two_values(found, results, last, (value, other), as_json)
         return
+    facts = [result_facts(found, result, last) for result in results]
     if not plot:
-        texts = [result_text(each, raw=raw) for each in facts]
-        show(facts, as_json, lambda _: "\n\n".join(texts))
+        _show_each(facts, as_json, partial(result_lines, raw=raw))
         return
     ink, width = ink_of(sys.stdout, os.environ), shutil.get_terminal_size().columns
     if ink.colour:
         allow_colours()  # a manifest's texts hold no control characters
     truth = known_truth(settings.data_dir, found) or {}
-    drawn = (plot_text(f, width=width, ink=ink, true=truth.get(f["attribute"])) for f in facts)
-    show(facts, as_json, lambda _: "\n\n".join(drawn))
+    _show_each(
+        facts,
+        as_json,
+        lambda f: [plot_text(f, width=width, ink=ink, true=truth.get(f["attribute"]))],
+    )
 
 
 def _show_each(found: list[Facts], as_json: bool, lines: Callable[[Facts], Iterable[str]]) -> None:
@@ -272,13 +268,13 @@ def _show_each(found: list[Facts], as_json: bool, lines: Callable[[Facts], Itera
     show(found, as_json, lambda all_: "\n\n".join("\n".join(lines(each)) for each in all_))
 
 
-def result_text(facts: Facts, *, raw: bool = False) -> str:
+def result_lines(facts: Facts, *, raw: bool = False) -> list[str]:
     """A histogram as a table: shares, or the unbiased estimates and their errors."""
     if facts["withheld"]:
-        return "\n".join(heading(facts))
+        return heading(facts)
     table = _raw_table(facts) if raw else _pair_table(facts) or _share_table(facts)
     lines = [*numbers_lines(facts), *difference_lines(facts), lies_text(facts["lies"])]
-    return "\n".join([*heading(facts), *(f"  {line}" for line in (*table, *lines))])
+    return [*heading(facts), *(f"  {line}" for line in (*table, *lines))]
 
 
 def _share_table(facts: Facts) -> list[str]:
@@ -319,6 +315,18 @@ def _raw_table(facts: Facts) -> list[str]:
         f"{row['value']:<{width}}" + "".join(f"{100 * row[name]:11.2f}" for name in names)
         for row in rows
     ]
+
+
+def _show_two_values(
+    found: Campaign, results: list[Result], last: int | None, pair: tuple[str, str], as_json: bool
+) -> None:
+    """Of the attributes that have both values; of all if there is none, to say so."""
+    having = {a.name for a in found.manifest.attributes if {*pair} <= {*a.values}}
+    results = [result for result in results if result.attribute in having] or results
+    compared = [compare(found.manifest, result, *pair) for result in results]
+    facts = [result_facts(found, result, last) for result in results]
+    texts = [_comparison_text(*both) for both in zip(facts, compared)]
+    show(compared, as_json, lambda _: "\n\n".join(texts))
 
 
 def _comparison_text(facts: Facts, found: Facts) -> str:

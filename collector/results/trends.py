@@ -276,36 +276,40 @@ def compare_results(
             f"{asked.name} has other values in {b.name} than in {a.name}; nothing was compared"
         )
     same = a.manifest.digest == b.manifest.digest
+    labels = groups or ((None, None) if same else (a.name, b.name))
     facts: Facts = {"attribute": asked.name, "question": asked.question, "unit": asked.unit}
-    facts |= {"a": _side(a, first, same), "b": _side(b, second, same), "differences": []}
-    for side, group in zip("ab", groups or ()):
-        facts[side]["label"] = group
-    facts |= {"mean": None, "confidence": first.confidence}
+    facts |= {"a": _side(a, first, labels[0]), "b": _side(b, second, labels[1])}
+    facts |= {"differences": [], "mean": None, "confidence": first.confidence}
     if first.withheld or second.withheld:
         why = "Not enough reports to compare: a result is withheld. Choose rounds that have one."
         return {**facts, "sentence": why}
     shared = _correlation(a, first, second) if same and not groups else np.zeros(asked.k)
+    facts |= {"differences": list(_differences(asked, first, second, shared))}
+    facts |= {"mean": _means(first, second)}
+    return {**facts, "sentence": _compared(facts)}
+
+
+def _differences(asked: Attribute, first: Result, second: Result, shared: Array) -> Iterator[Facts]:
+    """A row for each value: both shares as they are shown, and their difference."""
     x, y = (within_one(np.array(result.raw)) for result in (first, second))
     columns = [np.array(first.raw) - np.array(second.raw)]
     for low, high in (("low", "high"), ("low_all", "high_all")):
         one, two = ((getattr(r, low), getattr(r, high)) for r in (first, second))
         columns += difference_interval((x, *one), (y, *two), shared)
-    shown = zip(*([share.value for share in shares(result)] for result in (first, second)))
-    for value, pair, numbers in zip(asked.values, shown, zip(*columns)):
-        row = dict(zip(("value", "a", "b"), (value, *pair)))
-        facts["differences"].append(row | dict(zip(("difference", *_ENDS), map(float, numbers))))
-    facts["mean"] = _means(first, second)
-    return {**facts, "sentence": _compared(facts)}
+    both = ([share.value for share in shares(result)] for result in (first, second))
+    for value, a, b, *numbers in zip(asked.values, *both, *columns):
+        row = {"value": value, "a": a, "b": b}
+        yield row | dict(zip(("difference", *_ENDS), map(float, numbers)))
 
 
 _ENDS: Final = ("low", "high", "low_all", "high_all")
 
 
-def _side(campaign: Campaign, result: Result, by_round: bool) -> Facts:
+def _side(campaign: Campaign, result: Result, label: str | None) -> Facts:
+    """One of two results; without a label it is named by its rounds."""
     names = ("reporting", "round", "first", "last", "rounds", "n", "devices")
     about = {name: getattr(result, name) for name in names}
-    label = rounds_label(about) if by_round else campaign.name
-    return {"campaign": campaign.name, "label": label, **about}
+    return {"campaign": campaign.name, "label": label or rounds_label(about), **about}
 
 
 def _correlation(campaign: Campaign, first: Result, second: Result) -> Array:
