@@ -131,10 +131,10 @@ def _change(campaign: Campaign, made: Fit, weights: Array, share: float) -> Fact
     """How one weighted sum changes; of a wave how far it swings, and when it is highest."""
     schedule, highest = campaign.manifest.rounds, None
     if made.period:
-        change, moment = made.swing(weights, weights.size)
+        change, moment = made.swing(weights)
         highest = instant(round(schedule.first + schedule.period * moment))
     else:
-        change = made.change(weights, weights.size)
+        change = made.change(weights)
     facts: Facts = {name: float(x) * share for name, x in zip(("change", *_ENDS), change)}
     return facts | {"highest": highest, "fits": made.describes(weights)}
 

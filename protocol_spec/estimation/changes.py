@@ -202,19 +202,20 @@ class Fit:
         z = critical_value(CONFIDENCE), self._band
         return self._interval(self._curve, weights, z, (weights.min(), weights.max()))
 
-    def change(self, weights: Array, comparisons: int = 1) -> Interval:
-        """From the first moment to the last; at once with all of the `comparisons`."""
-        z, reach = (critical_value(CONFIDENCE, n) for n in (1, comparisons)), np.ptp(weights)
+    def change(self, weights: Array) -> Interval:
+        """From the first moment to the last; at once with the changes of as many sums as there are
+        values."""
+        z, reach = (critical_value(CONFIDENCE, n) for n in (1, weights.size)), np.ptp(weights)
         return self._interval(self._change, weights, tuple(z), (-reach, reach))
 
-    def swing(self, weights: Array, comparisons: int = 1) -> tuple[Interval, float]:
+    def swing(self, weights: Array) -> tuple[Interval, float]:
         """Of a wave: the highest less the lowest value, and the first moment of the highest.
 
         With the stated confidence both coefficients are in a circle around the estimated ones.
         """
         a, b = self.coefficients[1:] @ self.of.values(weights)
         value, error = np.array(2.0 * math.hypot(a, b)), self._error(self._wave, weights).max()
-        alphas = (-math.expm1(math.log(CONFIDENCE) / n) for n in (1, comparisons))
+        alphas = (-math.expm1(math.log(CONFIDENCE) / n) for n in (1, weights.size))
         far = (2.0 * error * math.sqrt(-2.0 * math.log(alpha)) for alpha in alphas)
         ends = (np.clip(value + side, 0.0, np.ptp(weights)) for x in far for side in (-x, x))
         later = self.of.span / 2.0 + math.atan2(b, a) / math.tau * self.period

@@ -90,11 +90,6 @@ class Estimate:
         held = within_one(self.raw)
         return np.sqrt(held * (1.0 - held) * self.dilution)
 
-    @property
-    def standard_error(self) -> Array:
-        """Both together (target: the fleet the devices come from)."""
-        return np.hypot(self.privacy_error, self.sampling_error)
-
     def interval(
         self, confidence: float = 0.95, *, simultaneous: bool = False, sampling: bool = True
     ) -> tuple[Array, Array]:

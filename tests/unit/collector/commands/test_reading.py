@@ -192,17 +192,8 @@ def test_estimate_of_numbers_and_windows(cli: Cli, data: Path) -> None:
 
 @pytest.mark.parametrize("number", ["pooled", "0", "all"])
 def test_estimate_compares_two_values(cli: Cli, data: Path, used: Campaign, number: str) -> None:
-    words = (
-        "estimate",
-        "--data-dir",
-        data,
-        "--round",
-        number,
-        "--value",
-        "gas",
-        "--compare",
-        "oil",
-    )
+    pair = ("--value", "gas", "--compare", "oil")
+    words = ("estimate", "--data-dir", data, "--round", number, *pair)
     compared = facts_of(cli(*words, "--json"))
     facts = facts_of(cli("estimate", "--data-dir", data, "--round", number, "--json"))
     fuel = [r for r in facts if r["attribute"] == "fuel"]
@@ -262,12 +253,8 @@ def test_trends_are_printed_exported_and_read_in_python(cli: Cli, data: Path, ho
     words = ("--data-dir", data, "--attribute", "room", "--trend")
     (facts,) = facts_of(cli("estimate", *words, "line", "--json"))
     mean, *values = facts["trends"]
-    assert (mean["value"], mean["unit"], mean["rounds"], mean["per"]) == (
-        "mean",
-        "°C",
-        2,
-        "an hour",
-    )
+    assert [mean[name] for name in ("value", "unit", "rounds")] == ["mean", "°C", 2]
+    assert mean["per"] == "an hour"
     assert all(len(row["curve"]["low_all"]) == 61 and row["unit"] is None for row in values)
     text = cli("estimate", *words).stdout
     assert facts["sentence"] in text
