@@ -26,6 +26,7 @@ from collector.charts import (
     Bar,
     Chart,
     Ink,
+    Line,
     charts,
     draw_bars,
     figure,
@@ -36,6 +37,7 @@ from collector.charts import (
     svg,
     terminal_code,
     unbroken,
+    with_trend,
 )
 from collector.records import Campaign, Tally
 from collector.results.display import headline, shares
@@ -157,6 +159,14 @@ def test_one_value_over_time_has_axes_and_tooltips() -> None:
     assert [len(marks(plot, kind)) for kind in ("pooled", "true", "dot")] == [1, 1, 6]
     numbers = [t.text for t in plot.iter("text") if (t.text or "").endswith(" %")]
     assert len(numbers) >= 3
+
+
+def test_a_trend_of_a_mean_in_percent_is_not_taken_for_one_of_a_share() -> None:
+    columns = {"value": [0.4, 0.5], "low_all": [0.25, 0.45], "high_all": [0.5, 0.75]}
+    line = Line("mean", (), unit="%")
+    for unit, scale in ((None, 100.0), ("%", 1.0)):
+        drawn = with_trend(line, {"unit": unit, "curve": columns})
+        assert drawn.trend[0] == pytest.approx((0.4 * scale, 0.25 * scale, 0.5 * scale))
 
 
 def test_a_withheld_round_is_a_gap() -> None:
