@@ -33,6 +33,7 @@ from protocol_spec import (
     thresholds,
 )
 from protocol_spec.estimation import (
+    Channel,
     Contrast,
     Estimate,
     cdf,
@@ -43,13 +44,20 @@ from protocol_spec.estimation import (
     estimate_pooled,
     fit_harmonic,
     fit_line,
+    lie_shift,
+    margins,
     mean,
     midpoints,
+    plausibility,
+    post_stratified,
     project_to_simplex,
     score_interval,
     series,
+    share_for_shift,
     skew_corrected_interval,
+    unevenness,
 )
+from protocol_spec.estimation.pairs import _unexplained
 from protocol_spec.mechanisms import Hashed, Mechanism, Memoized, Nested, Once, change_log_ratio
 from protocol_spec.randomiser import rounded
 
@@ -265,6 +273,64 @@ def trends(entry: Entry) -> Said:
 def result_differences(entry: Entry) -> Said:
     ends = difference_interval(entry["first"], entry["second"], entry["correlation"])
     return dict(zip(("low", "high"), map(float, ends)))
+
+
+# --- pairs, liars, silent devices -----------------------------------------------------------------
+
+OF_ROUNDS: Final = "protocol k eps_inf eps_1 weights reports devices"
+
+
+@kind("pairs", f"{OF_ROUNDS} shape raw")
+def pairs(entry: Entry) -> Said:
+    made, shape = replace(_pooled(entry), raw=np.array(entry["raw"])), tuple(entry["shape"])
+    return {
+        "margins": [
+            {"values": each.raw.tolist(), "variance": each.moments.variance(each.raw).tolist()}
+            for each in margins(made, shape)
+        ],
+        "unexplained": float(_unexplained(made.shifted.reshape(1, *shape), made.moments)[0]),
+    }
+
+
+@kind("plausibility", f"{OF_ROUNDS} raw results false_alarms")
+def plausible(entry: Entry) -> Said:
+    made = replace(_pooled(entry), raw=np.array(entry["raw"]))
+    found = plausibility(made, entry["results"], entry["false_alarms"])
+    return parts(found, "total", "sum_z", "sum_limit", "lowest", "lowest_z", "lowest_limit")
+
+
+@kind("lies", "protocol k eps_inf eps_1 levels share error weight")
+def lies(entry: Entry) -> Said:
+    protocol, k, levels = (entry[name] for name in ("protocol", "k", "levels"))
+    channels: tuple[Channel, ...] = (
+        Nested.calibrate(protocol, k=k, schedule=levels).channels
+        if levels
+        else (calibrated(entry),)
+    )
+    return {
+        "shift": lie_shift(channels, entry["share"], entry["weight"]),
+        "share_for_error": share_for_shift(channels, entry["error"], entry["weight"]),
+    }
+
+
+@kind("post_stratified", "protocol k eps_inf eps_1 totals groups f")
+def stratified(entry: Entry) -> Said:
+    made = [
+        replace(_pooled({**entry, **group}), raw=np.array(group["raw"]))
+        for group in entry["groups"]
+    ]
+    whole, f = post_stratified(made, entry["totals"]), np.array(entry["f"])
+    return {
+        "raw": whole.raw.tolist(),
+        "variance": whole.moments.variance(f).tolist(),
+        "skewness": whole.moments.skewness(f).tolist(),
+        "n_eff": whole.n_eff,
+    }
+
+
+@kind("unevenness", "reports devices")
+def uneven(entry: Entry) -> Said:
+    return {"largest": unevenness(entry["reports"], entry["devices"])}
 
 
 # --- one round for life, two cells, and nested reports --------------------------------------------

@@ -100,10 +100,20 @@ class Mechanism:
 
     def device_variance(self, holds: bool, t: int) -> Real:
         """Of one device's debiased mean of t reports: a sum over how many were in favour."""
-        chances = [math.comb(t, s) * c for s, c in enumerate(self.supports(holds, t))]
+        return self.device_cumulants(mp.mpf(holds), t)[0]
+
+    def device_cumulants(self, f: Real, t: int) -> tuple[Real, Real]:
+        """Variance and third cumulant of that, if the device holds the value with chance f."""
+        both = zip(self.supports(True, t), self.supports(False, t))
+        chances = [math.comb(t, s) * (f * a + (1 - f) * b) for s, (a, b) in enumerate(both)]
         mean = mp.fsum(c * s for s, c in enumerate(chances)) / t
-        square = mp.fsum(c * (mp.mpf(s) / t - mean) ** 2 for s, c in enumerate(chances))
-        return square / self.gap() ** 2
+        second, third = (
+            mp.fsum(
+                c * ((mp.mpf(s) / t - mean) / self.gap()) ** power for s, c in enumerate(chances)
+            )
+            for power in (2, 3)
+        )
+        return second, third
 
     def pooled_variance(self, n: int, t: int, f: float) -> Real:
         """Of the mean over n devices that each sent t reports, a share f of them holding it."""
@@ -141,6 +151,30 @@ def report_variance(known: Mechanism, f: list[Real], c: list[float]) -> tuple[Re
             mean += chance * expected
             square += chance * expected**2
     return within, square - mean**2
+
+
+Devices = list[tuple[int, int, Real]]  # reports, how many sent as many, the weight of each of them
+
+
+def weighed(reports: list[int], devices: list[int]) -> Devices:
+    """By reports."""
+    every = sum(m * size for m, size in zip(reports, devices))
+    return [(m, size, mp.mpf(m) / every) for m, size in zip(reports, devices)]
+
+
+def cumulants(known: Mechanism, f: Real, devices: Devices) -> list[Real]:
+    """Variance and third cumulant of the weighted sum over independent devices."""
+    return [
+        mp.fsum(size * w**power * known.device_cumulants(f, m)[power - 2] for m, size, w in devices)
+        for power in (2, 3)
+    ]
+
+
+def projected(raw: list[Real]) -> list[Real]:
+    """The nearest histogram: all less what leaves as many above zero as it was worked out from."""
+    every = [(mp.fsum(sorted(raw)[-n:]) / n - mp.mpf(1) / n, n) for n in range(1, len(raw) + 1)]
+    less = next(x for x, n in every if sum(share > x for share in raw) == n)
+    return [max(share - less, mp.mpf(0)) for share in raw]
 
 
 def first_step(kind: str, k: int, epsilon: Real, size: int = 1) -> tuple[Real, Real]:

@@ -682,10 +682,173 @@ def _difference(first: list[float], second: list[float], correlation: float) -> 
     return entry | {"low": digits(x - y - down), "high": digits(x - y + up)}
 
 
+# --- estimators.json
+
+ROUNDS: Entry = {"weights": "reports", "reports": [1, 20], "devices": [6000, 2500]}
+EPS: Entry = {"eps_inf": 2.0, "eps_1": 0.6}
+
+
+def estimators_document() -> Entry:
+    return {
+        "note": (
+            "Exact probabilities, 17 digits; compare to 12. Weights are by reports. pairs: raw is "
+            "a table read row by row; values and variance of each question's shares, of the table "
+            "t shifted to one; unexplained: of the relation test, the least sum of (t_ij - u_i c_j "
+            "- r_i v_j)^2 / (d_i e_j), where r and c are the shares projected, d_i = A + S r_i / "
+            "columns, e_j = A + S c_j / rows, A and S = B + dilution as in statistics.json. "
+            "plausibility: of one of that many results; sum_z is null where all sums are one. "
+            "lies: shift that a share of devices can cause, and the share that error allows; "
+            "levels if nested. post_stratified: groups weighed by totals; variance and skewness at "
+            "f. unevenness: by reports against by devices, at most."
+        ),
+        "pairs": [
+            _pair("L-GRR", (2, 3), [0.1, 0.2, 0.05, 0.3, 0.1, 0.25]),
+            _pair("L-OSUE", (2, 3), [0.1, 0.21, 0.05, 0.35, 0.1, 0.25]),
+            _pair("L-SOUE", (3, 2), [0.4, -0.06, 0.03, 0.3, -0.02, 0.31]),
+            _pair("L-GRR", (3, 3), [0.5, 0.1, -0.04, 0.3, 0.2, -0.02, -0.05, 0.03, -0.02]),
+        ],
+        "plausibility": [
+            _plausible("L-OSUE", [0.3, 0.1, -0.01, 0.4, 0.3], 1, 0.01),
+            _plausible("L-SOUE", [0.2, -0.4, 0.1, 0.2, 0.3], 60, 0.05),
+            _plausible("L-GRR", [0.5, -0.125, 0.25, 0.25, 0.125], 7, 0.01),
+        ],
+        "lies": [
+            _lie("L-GRR", 5, [], 0.01, 0.05, 1.0),
+            _lie("L-OSUE", 8, [], 0.02, 0.1, 2.5),
+            _lie("L-SS", 41, [], 0.3, 0.05, 4.0),
+            _lie("OUE", 12, [0.3, 2.9], 0.01, 200.0, 1.0),
+        ],
+        "post_stratified": [
+            _stratified("L-GRR", [700, 300], [[[1], [400]], [[1, 7], [50, 900]]]),
+            _stratified("L-GRR", [3, 2], [[[1, 4], [60, 40]], [[2], [30]]]),
+            _stratified("L-OSUE", [1, 0, 4], [[[2], [90]], [[1], [5]], [[1, 3], [800, 70]]]),
+        ],
+        "unevenness": [_uneven([1, 2, 5], [2, 1, 2]), _uneven([1, 30, 365], [196, 50, 4])],
+    }
+
+
+def _pair(protocol: str, shape: tuple[int, int], raw: list[float]) -> Entry:
+    a, b = shape
+    k, known = a * b, reference.calibrate(protocol, a * b, 2.0, 0.6)
+    missing = (1 - mp.fsum(map(mp.mpf, raw))) / k
+    table = [mp.mpf(x) + missing for x in raw]
+    cells = [[v // b == i for v in range(k)] for i in range(a)]
+    across = [[v % b == j for v in range(k)] for j in range(b)]
+    shares = [[mp.fsum(x for x, own in zip(table, c) if own) for c in q] for q in (cells, across)]
+    entry = {"protocol": protocol, "k": k, **EPS, **ROUNDS, "shape": list(shape), "raw": raw}
+    return entry | {
+        "margins": [
+            {
+                "values": list(map(digits, values)),
+                "variance": [digits(_sum_variance(known, table, list(map(float, c)))) for c in q],
+            }
+            for values, q in zip(shares, (cells, across))
+        ],
+        "unexplained": digits(_unexplained(known, table, shares)),
+    }
+
+
+def _sum_variance(known: reference.Mechanism, f: list[Real], c: list[float]) -> Real:
+    """Of sum c_v raw_v."""
+    within, kept = reference.report_variance(known, f, c)
+    groups = reference.weighed(ROUNDS["reports"], ROUNDS["devices"])
+    return mp.fsum(size * w**2 * (within / m + kept) for m, size, w in groups)
+
+
+def _unexplained(known: reference.Mechanism, table: list[Real], shares: list[list[Real]]) -> Real:
+    """The least sum of (t_ij - u_i columns_j - rows_i v_j)^2 / (d_i e_j) over all u and v.
+
+    d and e are half the variance of the difference of two cells as frequent as those of a row (a
+    column) are on average.
+    """
+    rows, columns = map(reference.projected, shares)
+    a, b = len(rows), len(columns)
+    others = [0.0] * (a * b - 2)
+    base, slope = (
+        _sum_variance(known, [x, x, 1 - 2 * x, *others[1:]], [1.0, -1.0, *others]) / 2
+        for x in (mp.mpf(0), mp.mpf(1) / 2)
+    )
+    slope = 2 * (slope - base)
+    d, e = ([base + slope * x / n for x in q] for q, n in ((rows, b), (columns, a)))
+    scale = [1 / mp.sqrt(x * y) for x in d for y in e]
+    of_rows = [[columns[v % b] * (v // b == i) for v in range(a * b)] for i in range(a)]
+    of_columns = [[rows[v // b] * (v % b == j) for v in range(a * b)] for j in range(1, b)]
+    shapes = mp.matrix([[s * x for s, x in zip(scale, row)] for row in of_rows + of_columns])
+    wanted = mp.matrix([s * x for s, x in zip(scale, table)])
+    left = wanted - shapes.T * mp.lu_solve(shapes * shapes.T, shapes * wanted)
+    return mp.fsum(x**2 for x in left)
+
+
+def _plausible(protocol: str, raw: list[float], results: int, false_alarms: float) -> Entry:
+    k, known = len(raw), reference.calibrate(protocol, len(raw), 2.0, 0.6)
+    groups = reference.weighed(ROUNDS["reports"], ROUNDS["devices"])
+    held, none = (reference.cumulants(known, mp.mpf(f), groups) for f in (1, 0))
+    variance, third = (x + (k - 1) * y for x, y in zip(held, none))
+    chance = mp.mpf(false_alarms) / results / (2 if known.unary else 1)
+    limits = [mp.sqrt(2) * mp.erfinv(1 - 2 * x) for x in (chance / 2, chance / k)]
+    total, sum_z = mp.fsum(map(mp.mpf, raw)), None
+    if known.unary:
+        limits[0] += abs(third / variance ** mp.mpf(1.5)) * (limits[0] ** 2 - 1) / 6
+        sum_z = digits((total - 1) / mp.sqrt(variance))
+    entry = {"protocol": protocol, "k": k, **EPS, **ROUNDS, "raw": raw}
+    return entry | {
+        "results": results,
+        "false_alarms": false_alarms,
+        "total": digits(total),
+        "sum_z": sum_z,
+        "sum_limit": digits(limits[0]),
+        "lowest": raw.index(min(raw)),
+        "lowest_z": digits(min(raw) / mp.sqrt(none[0])),
+        "lowest_limit": digits(limits[1]),
+    }
+
+
+def _lie(protocol: str, k: int, levels: list[float], *given: float) -> Entry:
+    """A liar's bit about a value that it does not hold is 0 or 1 instead of qs on average."""
+    every = [reference.calibrate_once(protocol, k, e) for e in levels]
+    every = every or [reference.calibrate(protocol, k, 2.0, 0.6)]
+    most = max(abs(y - m.support(False)) / m.gap() for m in every for y in (0, 1))
+    share, error, weight = map(mp.mpf, given)
+    entry = {"protocol": protocol, "k": k, **EPS, "levels": levels}
+    return entry | {
+        **dict(zip(("share", "error", "weight"), given)),
+        "shift": digits(min(share * weight, 1) * most),
+        "share_for_error": digits(min(error / weight / most, 1)),
+    }
+
+
+def _stratified(protocol: str, totals: list[int], groups: list[list[list[int]]]) -> Entry:
+    k, at = 5, [0.0, 0.25, 0.7]
+    known = reference.calibrate(protocol, k, 2.0, 0.6)
+    part = [mp.mpf(total) / sum(totals) for total in totals]
+    raw = [[((v + 2) * (i + 1)) % 7 / 16 for v in range(k)] for i in range(len(groups))]
+    every = [(p, *each) for p, g in zip(part, groups) for each in reference.weighed(*g)]
+    devices = [(m, size, p * w) for p, m, size, w in every]
+    found = [reference.cumulants(known, mp.mpf(f), devices) for f in at]
+    return {"protocol": protocol, "k": k, **EPS, "totals": totals} | {
+        "groups": [{"reports": g[0], "devices": g[1], "raw": r} for g, r in zip(groups, raw)],
+        "f": at,
+        "raw": [digits(mp.fsum(p * row[v] for p, row in zip(part, raw))) for v in range(k)],
+        "variance": [digits(variance) for variance, _ in found],
+        "skewness": [digits(third / variance ** mp.mpf(1.5)) for variance, third in found],
+        "n_eff": digits(1 / mp.fsum(size * w**2 for _, size, w in devices)),
+    }
+
+
+def _uneven(reports: list[int], devices: list[int]) -> Entry:
+    """The largest over all sets of groups that alone hold a value."""
+    groups, each = reference.weighed(reports, devices), mp.mpf(1) / sum(devices)
+    apart = [size * (w - each) for _, size, w in groups]
+    holders = product((0, 1), repeat=len(apart))
+    most = max(abs(mp.fsum(h * x for h, x in zip(held, apart))) for held in holders)
+    return {"reports": reports, "devices": devices, "largest": digits(most)}
+
+
 DOCUMENTS = {
     "calibration.json": calibration_document,
     "changes.json": changes_document,
     "draws.json": draws_document,
+    "estimators.json": estimators_document,
     "manifests.json": manifests_document,
     "mechanisms.json": mechanisms_document,
     "messages.json": messages_document,

@@ -162,7 +162,7 @@ def check(*paths: Path) -> Result:
     return CliRunner().invoke(main, [str(path) for path in paths], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("name", ["calibration", "changes", "statistics"])
+@pytest.mark.parametrize("name", ["calibration", "changes", "estimators", "statistics"])
 def test_the_code_agrees_with_the_published_numbers(name: str) -> None:
     path = vectors.FOLDER / f"{name}.json"
     result = check(path)
