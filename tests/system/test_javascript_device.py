@@ -56,8 +56,11 @@ def node(script: Path, *words: object) -> subprocess.CompletedProcess[str]:
 # No device needs these: what an author writes, what a collector reads and estimates.
 NOT_A_DEVICES = {
     *("manifests.refused", "messages.unfit", "topics.parsed", "mechanisms.levels"),
-    *("changes.trends", "changes.result_differences"),
-    *(f"statistics.{name}" for name in vectors.load("statistics.json") if name != "note"),
+    *(
+        f"{file}.{name}"
+        for file in ("changes", "estimators", "statistics")
+        for name in vectors.load(f"{file}.json")
+    ),
 }
 
 
