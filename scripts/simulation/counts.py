@@ -25,6 +25,7 @@ What is exact, given who holds what:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -119,7 +120,7 @@ class Round(NamedTuple):
     sent: Counts
 
 
-class CountedFleet:
+class CountedFleet(ABC):
     """Devices as numbers: call `round` once for each round, in order. The last axis of every array
     is the number of reports sent so far; `present` is the probability to report, by value held."""
 
@@ -136,15 +137,10 @@ class CountedFleet:
         self._rng, self._present, self._churn = rng, 1.0 - rates, churn
         self._truth = held
         self._gone = np.zeros((*held.shape[:-1], 1), dtype=np.int64)  # devices, by m
-        self._begun = False
 
-    def round(self, distribution: Rates | None = None) -> Round:  # noqa: ARG002
+    @abstractmethod
+    def round(self, distribution: Rates | None = None) -> Round:
         """The next round's reports, counted. Changing values are drawn from the distribution."""
-        if self._begun and self._churn:
-            self._gone = self._gone + self._replace(self._churn)
-        self._begun = True
-        self._gone = longer(self._gone, 1)
-        return self._report()
 
     def held(self) -> Counts:
         """Devices that hold each value now."""
@@ -155,15 +151,27 @@ class CountedFleet:
         """`[..., m]` devices sent m reports so far, those that have left included."""
         return self._gone + self._devices()
 
-    def _report(self) -> Round:
-        raise NotImplementedError
+    @abstractmethod
+    def _devices(self) -> Counts:
+        """Those that are still there, by number of reports sent."""
 
+
+class RepeatingFleet(CountedFleet):
+    """Devices that report in every round in which they are present."""
+
+    def round(self, distribution: Rates | None = None) -> Round:  # noqa: ARG002
+        if self._gone.shape[-1] > 1 and self._churn:
+            self._gone = self._gone + self._replace(self._churn)
+        self._gone = longer(self._gone, 1)
+        return self._report()
+
+    @abstractmethod
+    def _report(self) -> Round:
+        """Reports of all that are present."""
+
+    @abstractmethod
     def _replace(self, churn: float) -> Counts:
         """Replace some devices by new ones; returns how many left, by number of reports sent."""
-        raise NotImplementedError
-
-    def _devices(self) -> Counts:
-        raise NotImplementedError
 
 
 def counted_fleet(
@@ -189,7 +197,7 @@ def memoized_fleet(
     return kind(rng, channel, np.asarray(truth, dtype=np.int64), **rates)
 
 
-class GeneralisedFleet(CountedFleet):
+class GeneralisedFleet(RepeatingFleet):
     """`[..., class, memo, m]` devices. Values of one dropout rate form a class; with churn each
     value is one, because a new device holds what the device before it held."""
 
@@ -223,7 +231,7 @@ class GeneralisedFleet(CountedFleet):
         return _sum(self._table, -3, -2)
 
 
-class UnaryFleet(CountedFleet):
+class UnaryFleet(RepeatingFleet):
     """`[..., value, m]` devices; of the memos' bit v, the ones among holders of v, and among
     holders of other values by class of one dropout rate: `[..., v, m]` and `[..., class, v, m]`."""
 
@@ -348,7 +356,7 @@ class OnceFleet(CountedFleet):
             self._table += np.moveaxis(changed, -1, -3) - changing
 
 
-class NestedFleet(CountedFleet):
+class NestedFleet(RepeatingFleet):
     """`[..., value, m]` devices, those that left after a report beside. A device's latest report is
     an answer of its level by itself, so that every result is drawn from the numbers of devices by
     value and level alone."""
